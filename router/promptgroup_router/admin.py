@@ -1,6 +1,6 @@
 """Serves the admin port: health, metrics, the table in use, explanations.
 
-No answer contains text of a prompt, but for samples of undeclared ones and of similar questions where
+No answer contains text of a prompt, but for samples of undeclared ones and of questions where
 `--keep-samples` asks for them.
 """
 
@@ -87,7 +87,7 @@ def table_steps(state: RouterState, now: float) -> Generator[None, None, bytes]:
     pieces.append(b',\n  "replicas": {')
     comma = b"\n    "
     for id_, replica in list(state.balancer.members.replicas.items()):
-        known = {
+        entry = {
             "inFlight": replica.in_flight,
             "inFlightOfPeers": replica.peer_in_flight,
             "waitSeconds": round(replica.wait(now) + replica.late(now), 3),
@@ -97,7 +97,7 @@ def table_steps(state: RouterState, now: float) -> Generator[None, None, bytes]:
             "kvTokens": replica.costs.kv_tokens,
             "prefillTokensPerSecond": round(replica.costs.rate),
         }
-        pieces += (comma, orjson.dumps(id_), b": ", _indented(known, 4))
+        pieces += (comma, orjson.dumps(id_), b": ", _indented(entry, 4))
         comma = b",\n    "
         if len(pieces) > BLOCK_PIECES:
             blocks, pieces = [*blocks, b"".join(pieces)], []
@@ -172,13 +172,13 @@ class Admin:
         connections: Callable[[], int],
         clock: Callable[[], float],
         guard: AdminGuard,
-        kept_answers: KeptAnswers | None = None,
+        cached_answers: KeptAnswers | None = None,
     ) -> None:
         self._guard = guard
         self._state = state
         self._connections = connections
         self._clock = clock
-        self._kept_answers = kept_answers
+        self._cached_answers = cached_answers
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or return what will."""
@@ -200,11 +200,11 @@ class Admin:
             case b"/unmatched":
                 client.answer(200, [(b"content-type", JSON)], self._unmatched())
             case b"/responses/samples":
-                kept_answers = self._kept_answers
-                if kept_answers is None or kept_answers.samples is None:
+                cached_answers = self._cached_answers
+                if cached_answers is None or cached_answers.samples is None:
                     _refuse(client, no_samples())
                 else:
-                    client.answer(200, [(b"content-type", JSON_LINES)], kept_answers.samples())
+                    client.answer(200, [(b"content-type", JSON_LINES)], cached_answers.samples())
             case b"/responses/purge":
                 return PendingAnswer(client, self._purge(client, bytes(request.body)))
             case _:
@@ -224,7 +224,7 @@ class Admin:
         client.answer(200, [(b"content-type", JSON)], answer)
 
     async def _purge(self, client: ClientConnection, subject: bytes) -> None:
-        purged = await self._kept_answers.purge(subject) if self._kept_answers is not None else 0
+        purged = await self._cached_answers.purge(subject) if self._cached_answers is not None else 0
         client.answer(200, [(b"content-type", JSON)], orjson.dumps({"purged": purged}))
 
     async def _tell_table(self, client: ClientConnection) -> None:

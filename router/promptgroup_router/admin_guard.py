@@ -1,4 +1,4 @@
-"""Says who may ask the admin port what. Reads no clock; the token's file is read when a change of state is asked for.
+"""Decides which requests the admin port accepts. Reads no clock; the token's file is read when a request changes state.
 
 | the request                                                    | is answered                                       |
 |----------------------------------------------------------------|---------------------------------------------------|
@@ -8,7 +8,7 @@
 | changes state, where no token is configured, from elsewhere    | 403: only loopback is taken, as of a port-forward |
 | all others                                                     | by their path                                     |
 
-A name can be rebound by whoever owns it. Addresses, names without a dot, and names of a cluster or of loopback have no
+The owner of a name can rebind it. Addresses, names without a dot, and names of a cluster or of loopback have no
 owner outside. The API server's proxy passes its own host on; `sec-promptgroup-client` then tells that no page is
 asking, since browsers let no page set a header of which the name begins with `sec-` (Fetch standard, section 2.2.2).
 """
@@ -47,7 +47,7 @@ class AdminGuard:
 
         Args:
             request: the request.
-            address: that of its sender; empty if it is not known.
+            address: that of its sender; empty if it is unknown.
             changes: True if it asks for a change of state.
 
         Raises:

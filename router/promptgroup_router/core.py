@@ -17,6 +17,7 @@ from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base import build
 from promptgroup_router.base.core_settings import BUFFER_BYTES, ApiServerAddress, CoreSettings
 from promptgroup_router.base.exposition import PROMETHEUS, TextFormat
+from promptgroup_router.base.logs import flush_requests
 from promptgroup_router.decision.composition import features_of, router_state
 from promptgroup_router.feed.file_feed import FileFeed
 from promptgroup_router.feed.issuer_feed import IssuerFeed
@@ -53,7 +54,7 @@ class RoutingCore:
         *,
         connections: Callable[[], int],
         tick: Callable[[float], None],
-        kept_answers: KeptAnswers | None = None,
+        cached_answers: KeptAnswers | None = None,
     ) -> None:
         """Make the parts.
 
@@ -62,7 +63,7 @@ class RoutingCore:
             service: name of the program, for traces.
             connections: returns how many connections its clients have.
             tick: called every second, with the time.
-            kept_answers: the admin port's operations on the response cache; None without one.
+            cached_answers: the admin port's operations on the response cache; None without one.
         """
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -84,7 +85,7 @@ class RoutingCore:
         self._connections = connections
         self._on_tick = tick
         guard = AdminGuard(settings.admin_hosts, settings.admin_token_file)
-        admin = Admin(self.state, connections, clock, guard, kept_answers)
+        admin = Admin(self.state, connections, clock, guard, cached_answers)
         self._admin = ClientListener(
             admin,
             clock,
@@ -206,6 +207,7 @@ class RoutingCore:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self.state.expire_waiting(self.clock())
+            flush_requests()
 
     async def _tick(self) -> None:
         while True:

@@ -153,7 +153,7 @@ def _explained(state: RouterState, question: ExplainRequest, now: float, identif
         result["caller"] = _caller(state, routed)
         group, revision = _whose(state, routed)
         place = state.balancer.locations.get_by_origin(routed.demand.record, routed.demand.origin, now)
-        result |= _request(routed, group, revision, place, asked=request.model, now=now)
+        result |= _request(routed, group, revision, place, requested=request.model, now=now)
         refuse_empty(routed)
         if (sleep := routed.candidates.sleep) is not None and not routed.candidates.members:
             if (error := waking.refusal(sleep, routed.candidates.sleeper)) is not None:
@@ -215,7 +215,7 @@ def _request(
     revision: RevisionEntry | None,
     place: Placement | None,
     *,
-    asked: str,
+    requested: str,
     now: float,
 ) -> dict[str, Any]:
     demand, session, unmatched = result.demand, result.session, feature_of(result.features, UnmatchedPrompt)
@@ -229,7 +229,7 @@ def _request(
             "how": result.matched_by.value,
             "group": group.label if group is not None else None,
             "model": result.model,
-            "alias": asked if result.matched_by is not MatchedBy.NAME and asked != result.model else None,
+            "alias": requested if result.matched_by is not MatchedBy.NAME and requested != result.model else None,
             "nearMiss": {"group": missed.group, "atByte": missed.at} if missed is not None else None,
         },
         "session": {"key": f"{session.key:016x}", "named": session.named, "source": session.source, "last": last},
@@ -261,7 +261,7 @@ class _Candidate(NamedTuple):
 
 
 class _Case(NamedTuple):
-    found: Route
+    routed: Route
     place: Placement | None
     """Where the session was served last."""
     home: Member
@@ -285,7 +285,7 @@ def _case(state: RouterState, result: Route, now: float) -> _Case:
         requests = balancer.members.replicas[member.id].load
         ranked.append(_Candidate(member, requests, member.id not in open_to, cost, room))
     return _Case(
-        found=result,
+        routed=result,
         place=balancer.locations.get_by_origin(demand.record, demand.origin, now),
         home=next(preferred(candidates, _key(result), allowed)),
         ranked=sorted(ranked, key=_rank),
@@ -304,11 +304,11 @@ def _key(result: Route) -> int:
 
 
 def _placement(case: _Case, revision: RevisionEntry | None) -> dict[str, Any]:
-    candidates = case.found.candidates
+    candidates = case.routed.candidates
     own = {member.id for member in candidates.ready}
     return {
         "policy": candidates.policy.value,
-        "ring": list(_ring(case.found, revision)),
+        "ring": list(_ring(case.routed, revision)),
         "candidates": [_shown(item, lent=item.member.id not in own) for item in case.ranked],
         "choice": case.chosen.label if case.chosen is not None else None,
         "why": _why(case),
@@ -358,14 +358,14 @@ def _shown(candidate: _Candidate, *, lent: bool) -> dict[str, Any]:
 
 
 def _why(case: _Case) -> str:
-    if case.found.demand.unranked:
+    if case.routed.demand.unranked:
         return f"{_why_replica(case)}; its engine chooses the rank itself for this API: nothing counts as cached"
     return _why_replica(case)
 
 
 def _why_replica(case: _Case) -> str:
     if case.chosen is None:
-        seconds = WAIT_SECONDS if case.found.demand.history else NEW_SECONDS
+        seconds = WAIT_SECONDS if case.routed.demand.history else NEW_SECONDS
         return f"no replica has room for the session: it waits for {seconds:g} s at most, then it gets 503"
     open_to = [item for item in case.ranked if not item.ejected]
     if len(open_to) == 1:
@@ -373,7 +373,7 @@ def _why_replica(case: _Case) -> str:
     if case.last_resort:
         return "no replica of its revision or of other groups has room: it is the best of the group's other revisions"
     taken = next(item for item in open_to if item.member is case.chosen)
-    candidates = case.found.candidates
+    candidates = case.routed.candidates
     match candidates.policy:
         case Policy.EXPECTED_TTFT:
             return _cheapest(case, taken)

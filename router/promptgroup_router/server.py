@@ -6,19 +6,17 @@ import logging
 import signal
 import ssl
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
 from promptgroup_router.admin import KeptAnswers
 from promptgroup_router.base import build
-from promptgroup_router.base.core_settings import ApiServerAddress
 from promptgroup_router.base.logs import fields
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.base.settings import Settings
 from promptgroup_router.core import BACKLOG, RoutingCore
 from promptgroup_router.decision.composition import features_of
 from promptgroup_router.feed.certificate_feed import CertificateError, CertificateFeed, CertificateFiles
-from promptgroup_router.feed.slot_address import Network
 from promptgroup_router.flights import peer_port
 from promptgroup_router.flights.peer_port import PeerPort
 from promptgroup_router.flights.purge_file import PurgeFile
@@ -34,8 +32,7 @@ from promptgroup_router.response_cache.home import home_of
 from promptgroup_router.response_cache.memory import Memory
 from promptgroup_router.response_cache.purge import parse_purge
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.semantic.embedder import Embedder
-from promptgroup_router.semantic.similar_answers import SimilarAnswers
+from promptgroup_router.semantic.similar_answers import semantic_cache
 
 if TYPE_CHECKING:
     from promptgroup_router.flights.redis_store import RedisStore
@@ -62,7 +59,7 @@ class Router:
             "promptgroup-router",
             connections=lambda: len(self._clients.connections),
             tick=self._tick,
-            kept_answers=KeptAnswers(self._purge, self._samples if settings.keep_samples else None),
+            cached_answers=KeptAnswers(self._purge, self._samples if settings.keep_samples else None),
         )
         state, clock = core.state, core.clock
         features = features_of(state)
@@ -71,14 +68,6 @@ class Router:
         self._peer_port = PeerPort(settings.host)
         self._peer_connections = EngineConnections(
             clock, PEER_CONNECT_SECONDS, self._peer_port, peer_port.HANDSHAKE_SECONDS
-        )
-        self._embedder = Embedder(clock, ssl.create_default_context, _embedding_networks(settings))
-        self._similar = SimilarAnswers(
-            self._embedder,
-            state.metrics,
-            features.authenticator.keyring.credential,
-            clock,
-            sample_bytes=settings.keep_samples,
         )
         self._store = _store_of(settings, state.metrics)
         if self._store is not None:
@@ -93,10 +82,11 @@ class Router:
             home=self._home_of,
             lives=self._lives,
             store=self._store,
-            similar=self._similar,
+            observer=semantic_cache(settings, state.metrics, features.credential, clock),
             tracer=features.tracer,
             purge_file=_purge_file_of(settings),
         )
+        features.secrets.append(self.answers.observer.secrets)
         handlers = (
             ApiHandler(
                 core.state,
@@ -193,7 +183,7 @@ class Router:
         return await self.answers.purge_everywhere(parse_purge(subject))
 
     def _samples(self) -> bytes:
-        return self._similar.samples()
+        return self.answers.observer.samples()
 
     # --- TLS -----------------------------------------------------------------------------------------------------
 
@@ -266,7 +256,7 @@ class Router:
         self._peer_connections.close()
         if self._store is not None:
             await self._store.close()
-        await self._embedder.stop()
+        await self.answers.observer.stop()
 
     def _stop_accepting(self) -> None:
         self._peer_port.close()
@@ -279,7 +269,6 @@ class Router:
         self._peer_clients.tick(now)
         self._connections.tick(now)
         self._peer_connections.tick(now)
-        self._embedder.tick(now)
         self.answers.tick(now)
         self._follow_groups()
 
@@ -315,15 +304,6 @@ def _store_of(settings: Settings, metrics: Metrics) -> "RedisStore | None":
     except ModuleNotFoundError as error:
         raise OSError(f"--responses-store needs {error.name}: install promptgroup[redis]") from None
     return RedisStore(settings.responses_store, metrics)
-
-
-def _embedding_networks(settings: Settings) -> Sequence[Network] | None:
-    """Return the networks whose addresses endpoints of embeddings may have; None for all.
-
-    The author of the router's own file may name any; authors of PromptRoutes must not make routers connect to their own
-    machine.
-    """
-    return settings.source.allowed_networks if isinstance(settings.source, ApiServerAddress) else None
 
 
 class Server(Protocol):

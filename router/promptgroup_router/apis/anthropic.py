@@ -22,8 +22,10 @@ from promptgroup_router.apis.request import (
     ParsedRequest,
     Preamble,
     check_bare,
+    declared_tools,
     encoded,
     measure,
+    ordered_tools,
     read_object,
     size_of,
     streams,
@@ -32,7 +34,6 @@ from promptgroup_router.apis.request import (
     wrong_message,
 )
 from promptgroup_router.apis.tools import ToolForms
-from promptgroup_router.base.errors import ApiError
 
 MESSAGES_PATH: bytes = b"/v1/messages"
 COUNT_PATH: bytes = b"/v1/messages/count_tokens"
@@ -191,24 +192,17 @@ def with_preamble(request: ParsedRequest, prompt: Preamble, model: str) -> bytes
     """
     text = "system is given" if request.system else "messages has a system message"
     own = request.system if prompt.appends else ""
-    check_bare(request, prompt, model, text, "system" if request.system else "messages", own=own)
+    check_bare(request, prompt, text, "system" if request.system else "messages", own=own)
     doc = request.doc | {"model": model}
     if prompt.system:
         doc["system"] = with_own(prompt, own) if own else prompt.system
     if prompt.messages:
         doc["messages"] = [*prompt.messages, *doc["messages"]]
     if prompt.canonical_tools and not request.tools:
-        tools = messages_tools(prompt.canonical_tools)
-        if tools is None:
-            raise ApiError(
-                400,
-                "the group declares tools that the Messages API cannot state: use /v1/chat/completions",
-                param="model",
-                code="tools_not_in_this_api",
-            )
+        tools = declared_tools(messages_tools(prompt.canonical_tools), "Messages")
         doc["tools"] = orjson.Fragment(tools)
     elif request.tools:
-        doc["tools"] = _ordered(request)
+        doc["tools"] = ordered_tools(request, _tool_forms)
     return encoded(doc)
 
 
@@ -216,9 +210,4 @@ def with_ordered_tools(request: ParsedRequest) -> bytes:
     """Return the body with the keys of its tools in order; as received when they are already."""
     if request.tools_in_order:
         return request.raw
-    return encoded(request.doc | {"tools": _ordered(request)})
-
-
-def _ordered(request: ParsedRequest) -> orjson.Fragment:
-    tools = request.doc["tools"]
-    return orjson.Fragment(_tool_forms.get(encoded(tools), tools).ordered)
+    return encoded(request.doc | {"tools": ordered_tools(request, _tool_forms)})

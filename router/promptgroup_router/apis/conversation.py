@@ -68,6 +68,6 @@ def _text(item: Mapping[str, Any]) -> str | None:
     return "\n".join(texts)
 
 
-def _says_more(fields: Mapping[str, Any], *known: str) -> bool:
+def _says_more(fields: Mapping[str, Any], *read: str) -> bool:
     """Return True if a message or a part has a field that may change the prompt; null is equivalent to no field."""
-    return any(value is not None and name not in _NOT_RENDERED and name not in known for name, value in fields.items())
+    return any(value is not None and name not in _NOT_RENDERED and name not in read for name, value in fields.items())

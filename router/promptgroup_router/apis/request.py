@@ -285,26 +285,29 @@ class Preamble:
     """The declared messages, in the form that all APIs share."""
     message_bytes: int
     """Bytes of their text."""
+    model: str
+    """The model that a request with a prompt of its own asks for."""
     appends: bool
     """True if a client's own instructions follow the declared system text."""
 
 
-def _kept(message: dict[str, str]) -> orjson.Fragment:
+def _fragment(message: dict[str, str]) -> orjson.Fragment:
     """Return a message as JSON, in a copy: orjson's own result occupies several times as much memory."""
     return orjson.Fragment(bytes(memoryview(orjson.dumps(message))))
 
 
-def preamble(prompt: Prompt, *, appends: bool = False) -> Preamble:
-    """Return the preamble of a prompt."""
+def preamble(prompt: Prompt, model: str, *, appends: bool = False) -> Preamble:
+    """Return the preamble of a prompt; `model` is that of its group, as clients know it."""
     messages = read_messages(prompt.messages)
     return Preamble(
         prompt=prompt,
-        message=_kept({"role": "system", "content": prompt.system}),
+        message=_fragment({"role": "system", "content": prompt.system}),
         tools=orjson.Fragment(prompt.tools) if prompt.tools else None,
         system=prompt.system,
         canonical_tools=prompt.tools,
-        messages=tuple(_kept({"role": role, "content": text}) for role, text in messages),
+        messages=tuple(_fragment({"role": role, "content": text}) for role, text in messages),
         message_bytes=sum(size_of(text) for _, text in messages),
+        model=model,
         appends=appends,
     )
 
@@ -319,7 +322,7 @@ def with_preamble(request: ParsedRequest, prompt: Preamble, model: str) -> bytes
         return encoded(request.doc | {"model": model, "prompt": _prefixed(request, prompt)})
     first = request.messages[0]
     own = request.system if prompt.appends and first["role"] in SYSTEM_ROLES else ""
-    check_bare(request, prompt, model, "messages has a system or developer message", "messages", own=own)
+    check_bare(request, prompt, "messages has a system or developer message", "messages", own=own)
     doc = request.doc | {"model": model}
     if own:
         first = {**first, "content": with_own(prompt, own)}
@@ -337,13 +340,12 @@ def with_own(prompt: Preamble, own: str) -> str:
     return f"{prompt.system}\n\n{own}" if prompt.system else own
 
 
-def check_bare(request: ParsedRequest, prompt: Preamble, model: str, result: str, param: str, *, own: str = "") -> None:
+def check_bare(request: ParsedRequest, prompt: Preamble, result: str, param: str, *, own: str = "") -> None:
     """Check that a request which is given the declared prompt has neither a prompt nor other tools.
 
     Args:
         request: the request.
         prompt: the prompt that is put in front of it.
-        model: the model to name instead.
         result: says where the request contains a prompt, for the error.
         param: the field that is at fault then.
         own: instructions of the client that will follow the declared ones, in a group that allows them.
@@ -352,12 +354,13 @@ def check_bare(request: ParsedRequest, prompt: Preamble, model: str, result: str
         ApiError: 400: it has one.
     """
     if request.has_system and not own:
-        message = f"{result}, but {_brings(request)}: leave it out, or ask for {model!r}"
+        message = f"{result}, but {_brings(request)}: leave it out, or ask for {prompt.model!r}"
         raise ApiError(400, message, param=param, code="prompt_given_twice")
     if request.tools and request.tools != prompt.canonical_tools:
         raise ApiError(
             400,
-            f"tools differ from what the group declares, but {_brings(request)}: leave tools out, or ask for {model!r}",
+            f"tools differ from what the group declares, but {_brings(request)}: "
+            f"leave tools out, or ask for {prompt.model!r}",
             param="tools",
             code="tools_given_twice",
         )
@@ -381,6 +384,24 @@ def _prefixed(request: ParsedRequest, prompt: Preamble) -> str | list[str]:
     if isinstance(given, list) and all(isinstance(text, str) for text in given):
         return [prompt.system + text for text in given]
     raise ApiError(400, f"prompt holds tokens, but {named}, which is text: send text", param="prompt")
+
+
+def ordered_tools(request: ParsedRequest, forms: ToolForms) -> orjson.Fragment:
+    """Return the tools of a request with their keys in order; `forms` are those of its API."""
+    tools = request.doc["tools"]
+    return orjson.Fragment(forms.get(encoded(tools), tools).ordered)
+
+
+def declared_tools(tools: str | None, api: str) -> str:
+    """Return a group's tools as another API than chat completions has them.
+
+    Raises:
+        ApiError: 400: `tools` is None, since this API cannot state them.
+    """
+    if tools is None:
+        message = f"the group declares tools that the {api} API cannot state: use /v1/chat/completions"
+        raise ApiError(400, message, param="model", code="tools_not_in_this_api")
+    return tools
 
 
 def with_ordered_tools(request: ParsedRequest) -> bytes:

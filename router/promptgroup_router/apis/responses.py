@@ -18,8 +18,10 @@ from promptgroup_router.apis.request import (
     ParsedRequest,
     Preamble,
     check_bare,
+    declared_tools,
     encoded,
     measure,
+    ordered_tools,
     read_object,
     size_of,
     streams,
@@ -27,7 +29,6 @@ from promptgroup_router.apis.request import (
     wrong,
 )
 from promptgroup_router.apis.tools import ToolForms
-from promptgroup_router.base.errors import ApiError
 from promptgroup_router.documents import lax
 
 RESPONSES_PATH = b"/v1/responses"
@@ -200,7 +201,7 @@ def with_preamble(request: ParsedRequest, prompt: Preamble, model: str) -> bytes
     bare = not request.doc.get("instructions")
     text = "input has a system or developer message" if bare else "instructions are given"
     own = request.doc.get("instructions") or "" if prompt.appends else ""
-    check_bare(request, prompt, model, text, "input" if bare else "instructions", own=own)
+    check_bare(request, prompt, text, "input" if bare else "instructions", own=own)
     doc = request.doc | {"model": model}
     if prompt.system:
         doc["instructions"] = with_own(prompt, own) if own else prompt.system
@@ -210,18 +211,11 @@ def with_preamble(request: ParsedRequest, prompt: Preamble, model: str) -> bytes
         items = given if isinstance(given, list) else [{"role": "user", "content": given}]
         doc["input"] = [*prompt.messages, *items]
     if prompt.canonical_tools and not request.tools:
-        tools = responses_tools(prompt.canonical_tools)
-        if tools is None:
-            raise ApiError(
-                400,
-                "the group declares tools that the Responses API cannot state: use /v1/chat/completions",
-                param="model",
-                code="tools_not_in_this_api",
-            )
+        tools = declared_tools(responses_tools(prompt.canonical_tools), "Responses")
         # the tools that are given are built-in ones, which are not rendered
         doc["tools"] = [*orjson.loads(tools), *(doc.get("tools") or ())]
     elif request.tools:
-        doc["tools"] = _ordered(request)
+        doc["tools"] = ordered_tools(request, _tool_forms)
     return encoded(doc)
 
 
@@ -229,12 +223,7 @@ def with_ordered_tools(request: ParsedRequest) -> bytes:
     """Return the body with the keys of its tools in order; as received when they are already."""
     if request.tools_in_order:
         return request.raw
-    return encoded(request.doc | {"tools": _ordered(request)})
-
-
-def _ordered(request: ParsedRequest) -> orjson.Fragment:
-    tools = request.doc["tools"]
-    return orjson.Fragment(_tool_forms.get(encoded(tools), tools).ordered)
+    return encoded(request.doc | {"tools": ordered_tools(request, _tool_forms)})
 
 
 def with_id(body: bytes | bytearray, response_id: str) -> bytes:

@@ -20,6 +20,7 @@ cannot use the cache of the conversation anyway. The group is part of every key,
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, NewType, cast
 
@@ -210,8 +211,13 @@ def _first_header(headers: dict[bytes, bytes], names: tuple[bytes, ...]) -> tupl
     """Return value and name of the first of these headers that the request has."""
     for name in names:
         if value := headers.get(name):
-            return value, f"header {name.decode()}"
+            return value, _header_source(name)
     return b"", ""
+
+
+@lru_cache(256)
+def _header_source(name: bytes) -> str:
+    return f"header {name.decode()}"
 
 
 def _credential(headers: dict[bytes, bytes]) -> tuple[bytes, str]:

@@ -40,19 +40,19 @@ class Tokens:
 
     def per_byte(self, model: str) -> float:
         """Return the tokens per byte of text for the model."""
-        known = self._sums.get(model)
-        return known.tokens / known.text if known is not None else FIRST
+        sums = self._sums.get(model)
+        return sums.tokens / sums.text if sums is not None else FIRST
 
     def learn(self, model: str, text: int, tokens: int) -> None:
         """Learn from a prompt of `text` bytes for which an engine counted `tokens`; 0 bytes are ignored."""
         if text <= 0 or not LEAST <= tokens / text <= MOST:
             return
-        known = self._sums.get(model)
-        if known is None:
+        sums = self._sums.get(model)
+        if sums is None:
             if len(self._sums) >= MODELS:
                 del self._sums[next(iter(self._sums))]
-            known = self._sums[model] = _Sums()
-        keep = 0.5 if known.text > WINDOW_BYTES else 1.0
+            sums = self._sums[model] = _Sums()
+        keep = 0.5 if sums.text > WINDOW_BYTES else 1.0
         share = MOST_BYTES / text if text > MOST_BYTES else 1.0
-        known.text = known.text * keep + text * share
-        known.tokens = known.tokens * keep + tokens * share
+        sums.text = sums.text * keep + text * share
+        sums.tokens = sums.tokens * keep + tokens * share

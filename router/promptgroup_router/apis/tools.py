@@ -46,10 +46,10 @@ class ToolForms:
         self._forms = forms
         self._most = most_bytes
         self._bytes = 0
-        self._known: dict[bytes, ToolForm] = {}
+        self._by_text: dict[bytes, ToolForm] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._by_text)
 
     def get(self, spelled: bytes, tools: list[Any]) -> ToolForm:
         """Return the forms of a list.
@@ -61,7 +61,7 @@ class ToolForms:
         Raises:
             ApiError: 400, the list is larger than any prompt's.
         """
-        tool_form = self._known.get(spelled)
+        tool_form = self._by_text.get(spelled)
         if tool_form is not None:
             return tool_form
         if len(spelled) > MOST_BYTES or spelled.count(b",") > MOST_VALUES:
@@ -74,10 +74,10 @@ class ToolForms:
         size = _size(spelled, form)
         if size <= self._most // LARGEST_SHARE:
             self._bytes += size
-            self._known[spelled] = form
+            self._by_text[spelled] = form
             while self._bytes > self._most:
-                oldest = next(iter(self._known))
-                self._bytes -= _size(oldest, self._known.pop(oldest))
+                oldest = next(iter(self._by_text))
+                self._bytes -= _size(oldest, self._by_text.pop(oldest))
         return form
 
 

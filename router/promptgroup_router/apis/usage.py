@@ -100,7 +100,9 @@ class _Document:
 class Tail:
     """The token counts of an answer, as far as it has arrived. Parts are read many at a time: an event costs 0.1 µs."""
 
-    __slots__ = ("_bytes", "_chunks", "_document", "_events", "_line", "_parts", "_rest", "_streams", "_told", "_whole")
+    __slots__ = (
+        "_bytes", "_chunks", "_document", "_events", "_line", "_parts", "_rest", "_streams", "_usage", "_whole",
+    )  # fmt: skip
 
     def __init__(self, whole: tuple[str, ...] = ("",), events: tuple[str, ...] = ("",)) -> None:
         """Begin with nothing.
@@ -123,7 +125,7 @@ class Tail:
         """The beginning of a line of the stream."""
         self._line: _Document | None = None
         """That of a line which is longer than is parsed at once."""
-        self._told: Usage | None = None
+        self._usage: Usage | None = None
 
     def in_chunks(self) -> None:
         """Expect the body in the chunked transfer coding."""
@@ -145,14 +147,14 @@ class Tail:
             self._take_all(self._line)
         elif self._rest:
             self._take_line(self._rest)
-        return self._told
+        return self._usage
 
     def _take(self, usage: dict[str, Any]) -> None:
         """Store the counts of a usage, unless they are invalid."""
         prompt = count(usage.get("prompt_tokens"))
         if prompt is not None:
             cached = _cached(usage, "prompt_tokens_details")
-            self._told = Usage(prompt, cached, count(usage.get("completion_tokens")) or 0)
+            self._usage = Usage(prompt, cached, count(usage.get("completion_tokens")) or 0)
 
     def _take_all(self, document: _Document) -> None:
         for usage in document.usages():
@@ -230,7 +232,7 @@ class ResponsesTail(Tail):
         prompt = count(usage.get("input_tokens"))
         if prompt is not None:
             cached = _cached(usage, "input_tokens_details")
-            self._told = Usage(prompt, cached, count(usage.get("output_tokens")) or 0)
+            self._usage = Usage(prompt, cached, count(usage.get("output_tokens")) or 0)
 
 
 class MessagesTail(Tail):
@@ -255,9 +257,32 @@ class MessagesTail(Tail):
         if rest is not None:
             cached = count(usage.get("cache_read_input_tokens"))
             created = count(usage.get("cache_creation_input_tokens"))
-            self._told = Usage(rest + (cached or 0) + (created or 0), cached, self._answer)
-        elif self._told is not None:
-            self._told.completion_tokens = self._answer
+            self._usage = Usage(rest + (cached or 0) + (created or 0), cached, self._answer)
+        elif self._usage is not None:
+            self._usage.completion_tokens = self._answer
+
+
+class OuterTail(Tail):
+    """A tail around another one, to which all goes."""
+
+    __slots__ = ("_tail",)
+
+    def __init__(self, tail: Tail) -> None:
+        """Put a tail around another one."""
+        super().__init__()
+        self._tail = tail
+
+    def in_chunks(self) -> None:
+        """Expect the body in the chunked transfer coding."""
+        self._tail.in_chunks()
+
+    def add(self, data: bytes) -> None:
+        """Add received bytes of the body."""
+        self._tail.add(data)
+
+    def usage(self) -> Usage | None:
+        """Return the usage in the received part, None if there is none."""
+        return self._tail.usage()
 
 
 class NoUsage(Tail):

@@ -28,7 +28,7 @@ class Authorities:
     """The CA bundles that a router has read."""
 
     def __init__(self) -> None:
-        self._known: dict[BundleRef, tuple[bytes, ssl.SSLContext]] = {}
+        self._contexts: dict[BundleRef, tuple[bytes, ssl.SSLContext]] = {}
         self.version = 0
         """Increases with each change of a bundle."""
 
@@ -38,11 +38,11 @@ class Authorities:
         Returns:
             The problem with the bundle; empty if it is valid.
         """
-        known = self._known.get(ref)
-        if known is not None and known[0] == bundle:
+        entry = self._contexts.get(ref)
+        if entry is not None and entry[0] == bundle:
             return ""
         try:
-            self._known[ref] = bundle, client_context(bundle)
+            self._contexts[ref] = bundle, client_context(bundle)
         except ValueError as error:
             return f"key {ref.key} {error}"
         self.version += 1
@@ -50,19 +50,19 @@ class Authorities:
 
     def keep(self, refs: frozenset[BundleRef]) -> None:
         """Remove the bundles by which no engine is verified any more."""
-        kept = {ref: known for ref, known in self._known.items() if ref in refs}
-        if len(kept) < len(self._known):
-            self._known = kept
+        current = {ref: entry for ref, entry in self._contexts.items() if ref in refs}
+        if len(current) < len(self._contexts):
+            self._contexts = current
             self.version += 1
 
     def context(self, ref: BundleRef) -> ssl.SSLContext | None:
         """Return the TLS context of a bundle; None while the bundle was not read."""
-        known = self._known.get(ref)
-        return known[1] if known is not None else None
+        entry = self._contexts.get(ref)
+        return entry[1] if entry is not None else None
 
     def bundles(self) -> dict[BundleRef, bytes]:
         """Return all bundles that were read."""
-        return {ref: bundle for ref, (bundle, _) in self._known.items()}
+        return {ref: bundle for ref, (bundle, _) in self._contexts.items()}
 
 
 def client_context(bundle: bytes) -> ssl.SSLContext:

@@ -20,7 +20,7 @@ OTHERS = "-others"
 class CallerUse:
     """The use of one group by one caller since the router started."""
 
-    __slots__ = ("answer_tokens", "cached_tokens", "kept_tokens", "limited", "prompt_tokens", "requests", "unmetered")
+    __slots__ = ("answer_tokens", "cached_tokens", "limited", "prompt_tokens", "requests", "reused_tokens", "unmetered")
 
     def __init__(self) -> None:
         self.requests: dict[int, int] = {}
@@ -28,7 +28,7 @@ class CallerUse:
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.answer_tokens = 0
-        self.kept_tokens = 0
+        self.reused_tokens = 0
         """Tokens of answers that no engine has computed for this caller."""
         self.unmetered = 0
         """Answers whose tokens no engine has reported."""
@@ -50,7 +50,7 @@ class CallerMetrics:
     def __init__(self, counter: "Callable[[str, str, tuple[str, ...]], Counter]") -> None:
         self._groups: dict[str, dict[str, CallerUse]] = {}
         """Group → caller's label → use."""
-        self._known: set[str] = set()
+        self._labelled: set[str] = set()
         """The callers with a label of their own."""
         self.requests = counter(
             "caller_requests_total", "Completed requests of identified callers.", ("group", "caller", "code")
@@ -66,7 +66,7 @@ class CallerMetrics:
         self.answer_tokens = counter(
             "caller_answer_tokens_total", "Tokens of answers to identified callers.", ("group", "caller")
         )
-        self.kept_tokens = counter(
+        self.reused_tokens = counter(
             "caller_kept_answer_tokens_total",
             "Tokens of answers to identified callers that no engine computed for them: cached answers, and "
             "answers shared with other requests.",
@@ -74,9 +74,8 @@ class CallerMetrics:
         )
         self.unmetered = counter(
             "caller_unmetered_answers_total",
-            "Answers to callers that are known whose tokens no engine has told: it reported no usage, the answer was "
-            "cut or its client left, or a gateway shows pickers no answers. Those that were streams are counted by an "
-            "estimate.",
+            "Answers to identified callers whose tokens no engine has reported: the answer had no usage, was cut, its "
+            "client left, or a gateway shows pickers no answers. Tokens of streams are estimated.",
             ("group", "caller"),
         )
         self.limited = counter(
@@ -100,9 +99,9 @@ class CallerMetrics:
         """Update the series, with one step per caller of a group."""
         result: list[tuple[Counter, dict[tuple[str, ...], float]]] = [
             (self.requests, {}), (self.limited, {}), (self.prompt_tokens, {}), (self.cached_tokens, {}),
-            (self.answer_tokens, {}), (self.kept_tokens, {}), (self.unmetered, {}),
+            (self.answer_tokens, {}), (self.reused_tokens, {}), (self.unmetered, {}),
         ]  # fmt: skip
-        requests, limited, prompt, cached, answer, kept, unmetered = (values for _, values in result)
+        requests, limited, prompt, cached, answer, reused, unmetered = (values for _, values in result)
         for group, callers in list(self._groups.items()):
             for label, use in list(callers.items()):
                 for code, number in use.requests.items():
@@ -116,7 +115,7 @@ class CallerMetrics:
                         use.cached_tokens,
                         use.answer_tokens,
                     )
-                    kept[place], unmetered[place] = use.kept_tokens, use.unmetered
+                    reused[place], unmetered[place] = use.reused_tokens, use.unmetered
                 yield
         for counter, values in result:
             counter.put((yield from counter.series_steps(values)))
@@ -127,9 +126,9 @@ class CallerMetrics:
 
     def _begin(self, group: str, caller: str) -> CallerUse:
         label = caller
-        if caller and caller not in self._known:
-            if len(self._known) < MOST_LABELS:
-                self._known.add(caller)
+        if caller and caller not in self._labelled:
+            if len(self._labelled) < MOST_LABELS:
+                self._labelled.add(caller)
             else:
                 label = OTHERS
         return self._groups.setdefault(group, {}).setdefault(label, CallerUse())

@@ -31,7 +31,7 @@ BUFFER_BYTES = 96 * 2**20
 BODY_MEMORY_BYTES = 256 * 2**20
 """With MAX_BODY_BYTES this fits a pod with 1 GiB: bodies count twice, since some are rewritten for the engine."""
 MAX_SAMPLE_BYTES = 65536
-"""Most bytes of a sample: with all 256 prefixes that are kept they are 16 MiB."""
+"""Most bytes of a sample: with all 256 stored prefixes they are 16 MiB."""
 MAX_PASS_PATHS = 64
 """Most paths of `--pass-paths`."""
 _PATH = re.compile(r"/[A-Za-z0-9._~/-]{1,255}")
@@ -53,7 +53,7 @@ class ApiServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class PeerName:
-    """A name under which other routers are found."""
+    """A DNS name that resolves to the other routers."""
 
     host: str
     """A DNS name, which stands for all its addresses, or an address."""
@@ -96,7 +96,7 @@ class CoreSettings:
     pass_paths: tuple[str, ...]
     """Paths that are served beside those that are listed."""
     keep_samples: int
-    """Most bytes of text that are kept of each prompt that no group declares; 0 for none."""
+    """Most bytes of text that are stored of each prompt that no group declares; 0 for none."""
 
 
 class FlagParser:
@@ -256,8 +256,8 @@ class FlagParser:
         help_text = "all request bodies together; the router needs twice that, 8 times --max-body-bytes, and 256 MiB "
         self.add(limits, "body-memory-bytes", str(BODY_MEMORY_BYTES), **size, help=help_text + "(default: %(default)s)")
         help_text = (
-            "keep the first BYTES of unmatched prompts, and of similar questions where a semantic cache is measured, "
-            "and serve them at /unmatched and /responses/samples (admin port); they contain prompt text; 0 to "
+            "keep the first BYTES of unmatched prompts and of sampled questions, and "
+            "serve them at /unmatched and /responses/samples (admin port); they contain prompt text; 0 to "
             f"{MAX_SAMPLE_BYTES} (default: %(default)s, none)"
         )
         self.add(limits, "keep-samples", "0", type=int, metavar="BYTES", help=help_text)

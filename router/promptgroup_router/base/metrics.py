@@ -5,12 +5,14 @@ Label values come from the routing table and from fixed lists, never from client
 
 from collections.abc import Container, Generator, Iterable, Mapping
 from itertools import accumulate
+from typing import TypeVar
 
+from promptgroup_contract.names import TURN_OTHER
 from promptgroup_router.base.caller_metrics import CallerMetrics
 from promptgroup_router.base.exposition import PROMETHEUS, Exemplar, TextFormat, number
 from promptgroup_router.base.request_series import RequestSeries
 from promptgroup_router.base.series import Observations, Series
-from promptgroup_router.base.steps import at_once, sorted_steps
+from promptgroup_router.base.steps import at_once, filtered_steps, sorted_steps
 
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Seconds: from a cached first token on a small model to a long reasoning answer."""
@@ -21,6 +23,8 @@ OUTPUT_TOKEN_BUCKETS = tuple(round(0.001 * 2 ** (step / 2), 6) for step in range
 """Seconds, 1 ms to 1.4 s in half octaves."""
 CACHED_BUCKETS = tuple(tenth / 10 for tenth in range(11))
 """Shares of a prompt; the first bucket counts prompts of which nothing was cached."""
+
+_Series = TypeVar("_Series", Series, Observations)
 
 PREFIX = "promptgroup_router_"
 PAGE_LINES = 2000
@@ -55,13 +59,13 @@ class Counter:
         self._labels = labels
         self._kind = kind
         # a counter begins at 0; a gauge of 0 is a measurement, so it is exposed only after one
-        told_from_the_start = kind == "counter" and not labels
-        self._series: dict[tuple[str, ...], Series] = {(): Series(told=1)} if told_from_the_start else {}
+        exposed_from_the_start = kind == "counter" and not labels
+        self._series: dict[tuple[str, ...], Series] = {(): Series(rank=1)} if exposed_from_the_start else {}
 
     @property
     def values(self) -> dict[tuple[str, ...], float]:
         """The values by labels, as of now."""
-        return {labels: series.value for labels, series in at_once(self._told())}
+        return {labels: series.value for labels, series in at_once(_exposed(self._series))}
 
     def series(self, labels: tuple[str, ...]) -> Series:
         """Return the series of these labels."""
@@ -91,7 +95,7 @@ class Counter:
         """Return the series of a gauge that has these values, made in steps."""
         made: dict[tuple[str, ...], Series] = {}
         for labels, value in values.items():
-            made[labels] = Series(value, told=1)
+            made[labels] = Series(value, rank=1)
             yield
         return made
 
@@ -103,18 +107,12 @@ class Counter:
     def line_steps(self, form: TextFormat, page: Page) -> Generator[None, None, None]:
         """Append the lines of the exposition, in steps of a line."""
         page.add(form.heading(self.name, self._help, self._kind))
-        result = yield from self._told()
+        result = yield from _exposed(self._series)
         result.reverse()
         while result:  # series are freed one by one: freeing all together takes some milliseconds
             labels, series = result.pop()
             page.add((f"{self.name}{_braces(self._labels, labels)} {number(series.value)}",))
             yield
-
-    def _told(self) -> Generator[None, None, list[tuple[tuple[str, ...], Series]]]:
-        """Return the exposed series by labels, in the order in which they were first used."""
-        result = [(labels, series) for labels, series in list(self._series.items()) if series.told]
-        yield
-        return (yield from sorted_steps(result, lambda item: item[1].told))
 
 
 _NO_EXEMPLARS: dict[int, Exemplar] = {}
@@ -135,7 +133,7 @@ class LatencyHistogram:
     @property
     def values(self) -> dict[tuple[str, ...], Observations]:
         """The observations by labels."""
-        return dict(at_once(self._told()))
+        return dict(at_once(_exposed(self._series)))
 
     def series(self, labels: tuple[str, ...]) -> Observations:
         """Return the series of these labels."""
@@ -160,26 +158,20 @@ class LatencyHistogram:
         """Append the lines of the exposition, in steps of a series."""
         page.add(form.heading(self.name, self._help, "histogram"))
         bounds = [*(repr(float(bound)) for bound in self._buckets), "+Inf"]  # as OpenMetrics wants them
-        result = yield from self._told()
+        result = yield from _exposed(self._series)
         result.reverse()
         while result:
-            labels, known = result.pop()
+            labels, histogram = result.pop()
             lines: list[str] = []
-            exemplars = known.exemplars if form.openmetrics else _NO_EXEMPLARS
-            for at, (bound, total) in enumerate(zip(bounds, accumulate(known.counts), strict=True)):
+            exemplars = histogram.exemplars if form.openmetrics else _NO_EXEMPLARS
+            for at, (bound, total) in enumerate(zip(bounds, accumulate(histogram.counts), strict=True)):
                 exemplar = exemplars.get(at)
                 example = exemplar.text() if exemplar is not None else ""
                 lines.append(f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}{example}")
-            lines.append(f"{self.name}_sum{_braces(self._labels, labels)} {number(known.sum)}")
-            lines.append(f"{self.name}_count{_braces(self._labels, labels)} {sum(known.counts)}")
+            lines.append(f"{self.name}_sum{_braces(self._labels, labels)} {number(histogram.sum)}")
+            lines.append(f"{self.name}_count{_braces(self._labels, labels)} {sum(histogram.counts)}")
             page.add(lines)
             yield
-
-    def _told(self) -> Generator[None, None, list[tuple[tuple[str, ...], Observations]]]:
-        """Return the exposed series by labels, in the order in which they were first used."""
-        result = [(labels, series) for labels, series in list(self._series.items()) if series.told]
-        yield
-        return (yield from sorted_steps(result, lambda item: item[1].told))
 
 
 class Metrics:
@@ -484,24 +476,16 @@ class Metrics:
             (),
             "gauge",
         )
-        self.semantic = self._counter(
-            "semantic_total",
-            "Questions without an exact cached answer, by whether a similar question has one.",
-            ("group", "result"),
-        )
-        self.semantic_questions = self._counter(
-            "semantic_questions", "Questions that the semantic cache remembers.", ("group",), "gauge"
-        )
-        self.semantic_seconds = self._histogram(
-            "semantic_embedding_seconds", "Time until an endpoint gave the embedding of a question.", ("group",)
-        )
 
     def of_requests(self, group: str, revision: str, *, turn: str, how: str, streamed: bool) -> RequestSeries:
         """Return the series of the requests of a revision by clients who ask alike; `turn` is a label's value."""
         key = group, revision, turn, how, streamed
         of_request = self._of_requests.get(key)
         if of_request is None:
-            of_request = RequestSeries(self, group, revision, turn=turn, how=how, streamed=streamed)
+            other = None
+            if turn != TURN_OTHER:
+                other = self.of_requests(group, revision, turn=TURN_OTHER, how=how, streamed=streamed)
+            of_request = RequestSeries(self, group, revision, turn=turn, how=how, streamed=streamed, other=other)
             self._of_requests[key] = of_request
         return of_request
 
@@ -540,6 +524,12 @@ class Metrics:
         histogram = LatencyHistogram(name, help_text, labels, buckets)
         self.all.append(histogram)
         return histogram
+
+
+def _exposed(series: Mapping[tuple[str, ...], _Series]) -> Generator[None, None, list[tuple[tuple[str, ...], _Series]]]:
+    """Return the exposed series by labels, in the order in which they were first used."""
+    result = yield from filtered_steps(list(series.items()), lambda item: item[1].rank > 0)
+    return (yield from sorted_steps(result, lambda item: item[1].rank))
 
 
 def _braces(names: tuple[str, ...], values: tuple[str, ...]) -> str:

@@ -28,11 +28,21 @@ class RequestSeries:
 
     __slots__ = (
         "_codes", "_metrics", "_slots", "answer_tokens", "cached_tokens", "duration", "failed", "first_byte", "group",
-        "ok", "prompt_tokens", "revision_cached", "revision_first_token", "revision_own_tokens",
+        "ok", "other", "prompt_tokens", "revision_cached", "revision_first_token", "revision_own_tokens",
         "revision_prompt_tokens", "revision_shared_tokens", "saved_seconds",
     )  # fmt: skip
 
-    def __init__(self, metrics: "Metrics", group: str, revision: str, *, turn: str, how: str, streamed: bool) -> None:
+    def __init__(
+        self,
+        metrics: "Metrics",
+        group: str,
+        revision: str,
+        *,
+        turn: str,
+        how: str,
+        streamed: bool,
+        other: "RequestSeries | None" = None,
+    ) -> None:
         """Look up the series.
 
         Args:
@@ -42,7 +52,9 @@ class RequestSeries:
             turn: first, later or other, as `contract.names` defines it.
             how: the kind of their match.
             streamed: whether their answers are streamed.
+            other: the series of such requests that nothing may be compared with; None if these are they.
         """
+        self.other: RequestSeries = other if other is not None else self
         self._metrics = metrics
         self.group = group
         self._codes: dict[int, Series] = {}

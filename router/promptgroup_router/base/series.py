@@ -13,30 +13,30 @@ _places = count(1)
 class Series:
     """The value of a counter or a gauge."""
 
-    __slots__ = ("told", "value")
+    __slots__ = ("rank", "value")
 
-    def __init__(self, value: float = 0.0, *, told: int = 0) -> None:
+    def __init__(self, value: float = 0.0, *, rank: int = 0) -> None:
         self.value = value
-        self.told = told
+        self.rank = rank
         """Rank among the exposed series of its metric; 0 while nothing was added, so that it is not exposed."""
 
     def add(self, amount: float = 1.0) -> None:
         """Add to the value."""
         self.value += amount
-        if not self.told:
-            self.told = next(_places)
+        if not self.rank:
+            self.rank = next(_places)
 
 
 class Observations:
     """Counts by bucket, and a sum."""
 
-    __slots__ = ("buckets", "counts", "exemplars", "sum", "told")
+    __slots__ = ("buckets", "counts", "exemplars", "rank", "sum")
 
     def __init__(self, buckets: tuple[float, ...]) -> None:
         self.buckets = buckets
         self.counts = [0] * (len(buckets) + 1)
         self.sum = 0.0
-        self.told = 0
+        self.rank = 0
         """Rank among the exposed series of its metric; 0 while nothing was observed, so that it is not exposed."""
         self.exemplars: dict[int, Exemplar] = {}
         """Bucket → the last observation in it whose trace is recorded."""
@@ -45,8 +45,8 @@ class Observations:
         """Add an observation."""
         self.counts[self._bucket(value)] += 1
         self.sum += value
-        if not self.told:
-            self.told = next(_places)
+        if not self.rank:
+            self.rank = next(_places)
 
     def mark(self, exemplar: Exemplar) -> None:
         """Store a recorded observation as the exemplar of its bucket."""

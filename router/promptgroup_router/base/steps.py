@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 SLICE_SECONDS = 0.005
 """Time for which work in steps holds the event loop before other tasks run."""
 RUN = 256
-"""Values that are sorted in one step."""
+"""Values that are sorted, or looked at, in one step."""
 
 _Made = TypeVar("_Made")
 _Value = TypeVar("_Value")
@@ -54,6 +54,15 @@ async def in_slices(steps: Generator[None, None, _Made], *, lasting: bool = Fals
                 gc.freeze()
             await asyncio.sleep(0)
             until = clock() + SLICE_SECONDS
+
+
+def filtered_steps(values: Sequence[_Value], holds: Callable[[_Value], bool]) -> Generator[None, None, list[_Value]]:
+    """Return the values of which something holds, in steps of RUN of them."""
+    kept = list[_Value]()
+    for start in range(0, len(values), RUN):
+        kept += [value for value in values[start : start + RUN] if holds(value)]
+        yield
+    return kept
 
 
 def sorted_steps(values: Sequence[_Value], key: Callable[[_Value], Any]) -> Generator[None, None, list[_Value]]:

@@ -4,7 +4,7 @@ If a client disconnects before the last event, or an engine reports no usage, th
 counted otherwise. An event has a token as a rule, and more where an engine sends several at once.
 """
 
-from promptgroup_router.apis.usage import Tail, Usage
+from promptgroup_router.apis.usage import OuterTail, Tail
 
 _FIRST = b'data: {"'
 _EVENT = b"\n" + _FIRST
@@ -23,10 +23,10 @@ class SeenEvents:
         self.count = UNSEEN
 
 
-class AnswerEvents(Tail):
+class AnswerEvents(OuterTail):
     """The end of a streamed answer, and the number of its events."""
 
-    __slots__ = ("_seen", "_tail")
+    __slots__ = ("_seen",)
 
     def __init__(self, tail: Tail, seen: SeenEvents) -> None:
         """Begin.
@@ -35,20 +35,11 @@ class AnswerEvents(Tail):
             tail: of the API.
             seen: counts the events.
         """
-        super().__init__()
-        self._tail = tail
+        super().__init__(tail)
         self._seen = seen
         seen.count = 0
-
-    def in_chunks(self) -> None:
-        """Expect the body in the chunked transfer coding."""
-        self._tail.in_chunks()
 
     def add(self, data: bytes) -> None:
         """Add bytes of the body, as received."""
         self._tail.add(data)
         self._seen.count += data.count(_EVENT) + data.startswith(_FIRST)
-
-    def usage(self) -> Usage | None:
-        """Return the last usage of the body, None if there is none."""
-        return self._tail.usage()

@@ -12,7 +12,7 @@ from functools import lru_cache
 import orjson
 
 MOST_NAME = 256
-"""Most bytes of a string that are kept: names of members, and ids."""
+"""Most bytes of a string that are stored: names of members, and ids."""
 
 _STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 """Matches the rest of a string, up to its quote."""
@@ -42,7 +42,7 @@ class MemberReader:
     """A document, as far as it has come, and the last member of a name in it: an object, or a short string."""
 
     __slots__ = (
-        "_depth", "_escaped", "_fresh", "_from", "_inside", "_kept", "_most", "_name", "_named", "_object", "_others",
+        "_copied", "_depth", "_escaped", "_fresh", "_from", "_inside", "_most", "_name", "_named", "_object", "_others",
         "_passed", "_quoted", "_text", "_under", "_wanted", "begin", "value",
     )  # fmt: skip
 
@@ -52,7 +52,7 @@ class MemberReader:
         Args:
             name: the name of the member.
             under: the member of the document that has it; empty for the document itself.
-            most: most bytes of its value that are kept; a longer one is none.
+            most: most bytes of its value; a longer value is ignored.
         """
         self._named, self._under, self._most = name, under, most
         self._others = _others(name, under or name)
@@ -72,14 +72,14 @@ class MemberReader:
         self._quoted = self._escaped = False
         """True within a string, and behind a backslash there."""
         self._text = b""
-        """The last string where members count, as far as it is kept."""
+        """The last string where members count, as far as it is stored."""
         self._name = b""
         """The name of the member that the document, or `under`, is at."""
         self._wanted = False
         """True between the name of the member and its value."""
         self._from = NOWHERE
-        """Place in this part at which the value begins that is being kept."""
-        self._kept = b""
+        """Place in this part at which the value begins that is being copied."""
+        self._copied = b""
         """The bytes of it that earlier parts have."""
 
     def feed(self, data: bytes) -> None:
@@ -114,7 +114,7 @@ class MemberReader:
         stop = self._bracket(data, _DEEPER.match(data, at).end())  # type: ignore[union-attr] # it always does
         if self._depth <= MOST_DEPTH:
             return stop
-        self.value, self._kept, self.begin, self._from = b"", b"", NOWHERE, NOWHERE
+        self.value, self._copied, self.begin, self._from = b"", b"", NOWHERE, NOWHERE
         return len(data)
 
     def _stays_below(self, data: bytes, at: int, stop: int) -> bool:
@@ -196,7 +196,7 @@ class MemberReader:
             self._quoted = True
         elif token in _OPENS:
             if self._wanted and token == _BRACE:
-                self._from, self._kept, self.begin = at, b"", self._passed + at
+                self._from, self._copied, self.begin = at, b"", self._passed + at
             self._wanted = False
             if self._under and self._depth == 1 and self._object:
                 self._inside = token == _BRACE and self._name == self._under
@@ -217,17 +217,17 @@ class MemberReader:
         if self._from != NOWHERE and self._depth == level:
             self._keep(data, at + 1)
             if self._from != NOWHERE:
-                self.value, self._kept, self._from = self._kept, b"", NOWHERE
+                self.value, self._copied, self._from = self._copied, b"", NOWHERE
         if self._depth < 2 and self._under:
             self._inside = False
         self._wanted = False
 
     def _keep(self, data: bytes, end: int) -> None:
         """Keep what this part has of the value, unless it is too long."""
-        if len(self._kept) + end - self._from > self._most:
-            self._from, self._kept = NOWHERE, b""
+        if len(self._copied) + end - self._from > self._most:
+            self._from, self._copied = NOWHERE, b""
         else:
-            self._kept += data[self._from : end]
+            self._copied += data[self._from : end]
 
 
 @lru_cache(16)

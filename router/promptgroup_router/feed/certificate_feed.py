@@ -66,7 +66,7 @@ class CertificateFeed:
         self._failed = failed
         self._protocol = protocol
         self._content: _Content | None = None
-        self._said = ""
+        self._reported = ""
 
     def load(self) -> ssl.SSLContext:
         """Read the files for the first time.
@@ -88,17 +88,17 @@ class CertificateFeed:
         try:
             content = self._read()
             if content == self._content:
-                self._said = ""
+                self._reported = ""
                 return
             context = server_context(*content, protocol=self._protocol)
         except CertificateError as error:
-            if str(error) != self._said:
-                self._said = str(error)
+            if str(error) != self._reported:
+                self._reported = str(error)
                 self._failed()
                 log.error("certificate cannot be used: the last good one stays", extra=fields(problem=error))  # noqa: TRY400
             return
         await self._install(context)
-        self._content, self._said = content, ""
+        self._content, self._reported = content, ""
         log.info("certificate replaced")
 
     def _read(self) -> _Content:

@@ -29,7 +29,7 @@ class FileFeed:
         """The file that was read last, good or bad; None to read it whatever it is."""
         self._problem = ""
         """The reason why the table of the file is not in use; empty while it is in use."""
-        self._known: dict[bytes, Group] = {}
+        self._groups: dict[bytes, Group] = {}
         """Hash of a group's text in the file → the group."""
         self._wake = asyncio.Event()
 
@@ -55,7 +55,7 @@ class FileFeed:
         if self._has_changed():
             try:
                 content = table_file.content_of(self._path)
-                table = at_once(table_file.parse_steps(content, str(self._path), self._known))
+                table = at_once(table_file.parse_steps(content, str(self._path), self._groups))
             except (OSError, TableError) as error:
                 self._refuse(error)
                 return
@@ -68,7 +68,7 @@ class FileFeed:
         if self._has_changed():
             try:
                 content = await asyncio.to_thread(table_file.content_of, self._path)
-                steps = table_file.parse_steps(content, str(self._path), self._known)
+                steps = table_file.parse_steps(content, str(self._path), self._groups)
                 table = await in_slices(steps, lasting=True)
             except (OSError, TableError) as error:
                 self._refuse(error)

@@ -95,30 +95,30 @@ class IssuerFeed:
 
     def _look(self, now: float) -> None:
         """Begin the reads that are due, or that a token needs."""
-        known = features_of(self._state).authenticator.issuers
+        read = features_of(self._state).authenticator.issuers
         table = self._state.index.table
         if table is not self._table:
             self._table, self._wanted = table, issuers(table, features_of(self._state).authenticator.default)
         desired = self._wanted
-        for issuer_id in known.keys() - desired:
-            del known[issuer_id]
+        for issuer_id in read.keys() - desired:
+            del read[issuer_id]
             for times in (self._due, self._began, self._backoff):
                 times.pop(issuer_id, None)
         for issuer_id in desired:
-            issuer = known.setdefault(issuer_id, Issuer())
+            issuer = read.setdefault(issuer_id, Issuer())
             may_hurry = issuer_id not in self._backoff and now >= self._began.get(issuer_id, -inf) + REFRESH_SECONDS
             due = now >= self._due.get(issuer_id, now)
             if (due or (issuer.wanted and may_hurry)) and issuer_id not in self._reading:
                 self._began[issuer_id] = now
                 self._reading[issuer_id] = asyncio.get_running_loop().create_task(self._read(issuer_id, issuer))
-        if all(issuer.tried for issuer in known.values()):
+        if all(issuer.tried for issuer in read.values()):
             self._state.untried.discard(ISSUERS)
 
     async def _read(self, issuer_id: IssuerId, issuer: Issuer) -> None:
-        before, asked_at = self._backoff.get(issuer_id), self._clock()
+        before, requested_at = self._backoff.get(issuer_id), self._clock()
         try:
             content = await get(issuer_id.jwks_uri, self._context(), MAX_JWKS_BYTES, self._networks)
-            issuer.learn(content, asked_at)
+            issuer.learn(content, requested_at)
         except (DocumentError, TokenError, OSError) as error:
             self._state.metrics.key_errors.add("issuer")
             wait = before or FIRST_BACKOFF

@@ -118,8 +118,8 @@ class KeyCopy:
     def _sealed(self) -> str:
         """Return the credentials for engines encrypted with the shared key; empty without one."""
         credentials = [
-            {**ref._asdict(), "data": {name: value.decode("ascii") for name, value in known.items()}}
-            for ref, known in self._keyring.credentials().items()
+            {**ref._asdict(), "data": {name: value.decode("ascii") for name, value in values.items()}}
+            for ref, values in self._keyring.credentials().items()
         ]
         if not credentials or (secret := self._shared_key()) is None:
             return ""
@@ -153,8 +153,8 @@ class KeyCopy:
             self._authorities.learn(ref, bundle)
         for issuer_id, keys in issuers.items():
             self._issuers.setdefault(issuer_id, Issuer()).restore(keys)
-        for secret, known in credentials.items():
-            self._keyring.learn_credentials(secret, known)
+        for secret, values in credentials.items():
+            self._keyring.learn_credentials(secret, values)
 
     def _opened(self, sealed: bytes) -> dict[SecretRef, dict[str, bytes]]:
         """Return the credentials for engines; none that another key has sealed."""

@@ -145,7 +145,7 @@ class Publisher:
             ),
         )
         for conflict in conflicts:
-            result, subject = _told(conflict)
+            result, subject = _described(conflict)
             log.warning(result, extra=fields(group=conflict.group, keeper=conflict.keeper, **subject))
             yield
         return True
@@ -161,7 +161,7 @@ class Publisher:
             return (), error
 
 
-def _told(conflict: Conflict) -> tuple[str, dict[str, str]]:
+def _described(conflict: Conflict) -> tuple[str, dict[str, str]]:
     """Return the log message for a conflict, and its fields beside the groups."""
     match conflict:
         case AliasConflict(alias=alias):

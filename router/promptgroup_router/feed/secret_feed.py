@@ -25,6 +25,7 @@ from promptgroup_router.base.logs import fields
 from promptgroup_router.decision.composition import features_of
 from promptgroup_router.feed.key_copy import KeyCopy
 from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
+from promptgroup_router.routing.process_points import ProcessFeatures
 from promptgroup_router.routing.state import RouterState
 
 log = logging.getLogger("promptgroup.access")
@@ -138,8 +139,8 @@ def key_secrets(table: RoutingTable, default: Access) -> frozenset[SecretRef]:
     )
 
 
-def credential_secrets(table: RoutingTable) -> frozenset[SecretRef]:
-    """Return the Secrets with the credentials that a table's engines and its endpoints for embeddings require."""
+def credential_secrets(table: RoutingTable, features: ProcessFeatures) -> frozenset[SecretRef]:
+    """Return the Secrets with the credentials that a table's engines, and features for this table, require."""
     engines = frozenset(
         SecretRef(group.namespace, slot.credential.partition("/")[0])
         for group in table.groups
@@ -147,12 +148,7 @@ def credential_secrets(table: RoutingTable) -> frozenset[SecretRef]:
         for slot in revision.slots
         if slot.credential
     )
-    semantics = ((group, group.responses.semantic) for group in table.groups if group.responses is not None)
-    return engines | {
-        SecretRef(group.namespace, semantic.credential.partition("/")[0])
-        for group, semantic in semantics
-        if semantic is not None and semantic.credential
-    }
+    return engines | {SecretRef(*secret) for secrets in features.secrets for secret in secrets(table)}
 
 
 def bundles(table: RoutingTable) -> frozenset[BundleRef]:
@@ -198,7 +194,7 @@ class SecretFeed:
         self._state = state
         self._source = source
         self._changed = asyncio.Event()
-        self._said: dict[_Object, list[str]] = {}
+        self._reported: dict[_Object, list[str]] = {}
         """Secret or ConfigMap → what was last logged of it."""
         self._limit = asyncio.Semaphore(AT_ONCE)
         state.untried.add(SECRETS)
@@ -224,7 +220,7 @@ class SecretFeed:
     def _wanted(self) -> _Wanted:
         table = self._state.index.table
         default = features_of(self._state).authenticator.default
-        return _Wanted(key_secrets(table, default), credential_secrets(table), bundles(table))
+        return _Wanted(key_secrets(table, default), credential_secrets(table, self._state.features), bundles(table))
 
     async def _round(self) -> None:
         keyring = features_of(self._state).authenticator.keyring
@@ -233,7 +229,7 @@ class SecretFeed:
         keyring.keep_credentials(desired.credentials)
         self._state.authorities.keep(desired.bundles)
         objects = desired.objects()
-        self._said = {result: value for result, value in self._said.items() if result in objects}
+        self._reported = {result: value for result, value in self._reported.items() if result in objects}
         async with asyncio.TaskGroup() as tasks:
             for item in objects:
                 tasks.create_task(self._follow(item, desired))
@@ -269,9 +265,9 @@ class SecretFeed:
     def _say(self, result: _Object, problems: list[str]) -> None:
         if problems:
             self._state.metrics.key_errors.add("secret")
-        if problems == self._said.get(result, []):
+        if problems == self._reported.get(result, []):
             return
-        self._said[result] = problems
+        self._reported[result] = problems
         about = {"namespace": result.ref.namespace, result.kind.lower(): result.ref.name}
         subject = f"{result.kind} with {'keys' if result.kind == SECRET else 'authorities'}"
         for problem in problems:

@@ -92,19 +92,19 @@ def parse(content: bytes, name: str) -> RoutingTable:
 
 
 def parse_steps(
-    content: bytes, name: str, known: dict[bytes, Group] | None = None
+    content: bytes, name: str, decoded: dict[bytes, Group] | None = None
 ) -> Generator[None, None, RoutingTable]:
     """Return the table in the content of a table file, parsed in steps of a group; raises TableError as `read` does.
 
     Args:
         content: of the file.
         name: of the file, for messages.
-        known: hash of a group's text → the group, of the previous content: these groups are not decoded again. It is
+        decoded: hash of a group's text → the group, of the previous content: these groups are not decoded again. It is
             replaced by that of this content.
     """
     document, listed = yield from _document_steps(content, name)
     table = check_table(document)
-    before, now = known or {}, dict[bytes, Group]()
+    before, now = decoded or {}, dict[bytes, Group]()
     groups: dict[str, Group] = {}
     listed.reverse()
     for index in range(len(listed)):
@@ -118,9 +118,9 @@ def parse_steps(
             now[digest] = group
         add_group(groups, group)
         yield
-    if known is not None:
-        known.clear()
-        known.update(now)
+    if decoded is not None:
+        decoded.clear()
+        decoded.update(now)
     return RoutingTable(tuple(groups.values()), table.get("version", ""))
 
 

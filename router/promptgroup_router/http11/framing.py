@@ -6,7 +6,6 @@ not changed, so that a chunk can be relayed as received.
 
 import enum
 import re
-from typing import Protocol
 
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11.http1 import Framing
@@ -32,15 +31,6 @@ _NO_TRAILER = re.compile(
 """Fields that a trailer must not have (RFC 9110 section 6.5.1): a recipient that merges it into the head would see the
 end of the message elsewhere, or take an engine's word for the router's."""
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n")
-
-
-class Body(Protocol):
-    """A counter of the bytes of one body."""
-
-    done: bool
-
-    def feed(self, data: bytes) -> int:
-        """Return the number of bytes of `data` that belong to the body; raise HttpError for a malformed body."""
 
 
 class Sized:

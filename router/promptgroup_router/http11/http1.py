@@ -99,6 +99,10 @@ class ResponseHead:
     length: int
     """Bytes of the body; 0 for other framings than LENGTH."""
     keep_alive: bool
+    content_type: bytes = b""
+    """In lower case; empty without one."""
+    coded: bool = False
+    """True if the body has a content coding, such as a compression."""
     comes_again: bool = False
     """True if the head is cached."""
     relayed: bytes = b""
@@ -219,6 +223,8 @@ def parse_response(head: bytes) -> ResponseHead:
         framing=framing,
         length=length,
         keep_alive=keep_alive,
+        content_type=fields.get(b"content-type", b"").lower(),
+        coded=b"content-encoding" in fields,
         comes_again=len(head) <= REMEMBERED_HEAD and fields.keys() <= _REMEMBERED,
     )
     if read.comes_again:
@@ -249,9 +255,7 @@ def pairs(fields: Iterable[HeaderField]) -> Headers:
 
 def encode(first_line: bytes, fields: Sequence[bytes]) -> bytes:
     """Write a message head, blank line included; all lines are given without their ends."""
-    if not fields:
-        return first_line + b"\r\n\r\n"
-    return b"%b\r\n%b\r\n\r\n" % (first_line, b"\r\n".join(fields))
+    return b"\r\n".join([first_line, *fields, b"", b""])
 
 
 def fields_of(lines: bytes) -> list[tuple[bytes, bytes]]:
@@ -262,7 +266,7 @@ def fields_of(lines: bytes) -> list[tuple[bytes, bytes]]:
 
 def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
     """Return the lines of fields, without their ends."""
-    return [b"%b: %b" % (name, value) for name, value in headers]
+    return [name + b": " + value for name, value in headers]
 
 
 def _read_fields(lines: list[bytes]) -> tuple[list[HeaderField], dict[bytes, bytes]]:

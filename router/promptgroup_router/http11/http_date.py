@@ -7,7 +7,7 @@ from email.utils import formatdate
 class HttpDate:
     """The date of answers that the router itself writes; engines date their own."""
 
-    __slots__ = ("_at", "_said", "_wall")
+    __slots__ = ("_at", "_text", "_wall")
 
     def __init__(self, wall: Callable[[], float]) -> None:
         """Start with nothing written.
@@ -17,11 +17,11 @@ class HttpDate:
         """
         self._wall = wall
         self._at = -1
-        self._said = b""
+        self._text = b""
 
     def __call__(self) -> bytes:
         """Return the date."""
         now = int(self._wall())
         if now != self._at:
-            self._at, self._said = now, formatdate(now, usegmt=True).encode()
-        return self._said
+            self._at, self._text = now, formatdate(now, usegmt=True).encode()
+        return self._text

@@ -134,7 +134,7 @@ def read_field(line: bytes) -> HeaderField:
         raise HttpError(400, _MALFORMED)
     if not value or value[0] <= _SPACE or value[-1] <= _SPACE:
         value = value.strip(b" \t")
-    field = HeaderField(name, value, b"%b: %b" % (name, value))
+    field = HeaderField(name, value, name + b": " + value)
     if name in REMEMBERED_FIELDS and len(line) <= REMEMBERED_BYTES:
         remember(_fields, line, field)
     return field
@@ -152,11 +152,11 @@ def _read_name(spelled: bytes) -> bytes:
     return name
 
 
-def remember(known: dict[bytes, _T], received: bytes, read: _T) -> None:
+def remember(cache: dict[bytes, _T], received: bytes, read: _T) -> None:
     """Cache a parsed value, and clear the cache when it is full, so that a hit costs only a look-up."""
-    if len(known) >= REMEMBERED_LINES:
-        known.clear()
-    known[received] = read
+    if len(cache) >= REMEMBERED_LINES:
+        cache.clear()
+    cache[received] = read
 
 
 def is_authority(value: bytes) -> bool:

@@ -173,6 +173,11 @@ class ResponseReader:
         """True if the end of the connection is the end of the answer."""
         return self.head is not None and self.head.framing is Framing.UNTIL_CLOSE
 
+    @property
+    def has_interim(self) -> bool:
+        """True if interim answers (1xx) were received since they were last taken."""
+        return len(self._interim) > 0
+
     def take_interim(self) -> list[ResponseHead]:
         """Return the interim answers (1xx) that were received since the last call."""
         interim, self._interim = self._interim, []

@@ -24,7 +24,7 @@ class TraceContext(NamedTuple):
 
     @property
     def sampled(self) -> bool:
-        """True if the trace is recorded by whoever has this span."""
+        """True if the sender of this span records the trace."""
         return bool(self.flags & SAMPLED)
 
     def header(self) -> bytes:

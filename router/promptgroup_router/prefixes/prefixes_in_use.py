@@ -37,8 +37,11 @@ class PrefixRequests:
     def add(self, prefix: PrefixKey) -> None:
         """Count a request."""
         requests = self._requests
-        requests[prefix] = requests.pop(prefix, 0) + 1
-        if len(requests) > LIMIT:
+        count = requests.get(prefix, 0)
+        requests[prefix] = count + 1
+        if count:
+            requests.move_to_end(prefix)
+        elif len(requests) > LIMIT:
             requests.popitem(last=False)
 
 
@@ -82,10 +85,11 @@ class PrefixesInUse:
         self.requests.add(prefix)
         self._written += written
         used = self._used
-        known = used.pop(prefix, None)
+        known = used.get(prefix)
+        used[prefix] = self._written, tokens
         if known is not None:
             self._tokens -= known[1]
-        used[prefix] = self._written, tokens
+            used.move_to_end(prefix)
         self._tokens += tokens
         oldest = self._written - self.replicas * self.capacity
         while True:

@@ -196,8 +196,8 @@ class UnmatchedPrefixes:
                 bytes(self._sessions[place * BYTES : (place + 1) * BYTES]),
                 bytes(self._texts[place * BYTES : (place + 1) * BYTES]),
                 self._samples.get(place),
-                self._told(self._groups, self._near[place], self._near_at[place]),
-                self._told(self._rules, self._varies[place], self._varies_at[place]),
+                self._named_place(self._groups, self._near[place], self._near_at[place]),
+                self._named_place(self._rules, self._varies[place], self._varies_at[place]),
             )
             for (model, prefix), place in self._places.items()
         ]
@@ -220,15 +220,15 @@ class UnmatchedPrefixes:
     def _note_volatile(self, place: int, volatile: Sequence[VolatileText]) -> None:
         first = self._requests[place] == 0
         for index, volatile_text in enumerate(volatile[:TOP_TOKENS]):
-            value, known = volatile_text.value % (1 << 16), self._values[place * TOP_TOKENS + index]
+            value, last = volatile_text.value % (1 << 16), self._values[place * TOP_TOKENS + index]
             self._values[place * TOP_TOKENS + index] = value
             earlier = self._varies[place] == _NONE or volatile_text.at < self._varies_at[place]
-            if not first and value != known and earlier:
+            if not first and value != last and earlier:
                 self._varies[place] = _number(self._rules, volatile_text.rule, set(self._varies))
                 self._varies_at[place] = volatile_text.at
 
     @staticmethod
-    def _told(names: list[str], number: int, at: int) -> Place | None:
+    def _named_place(names: list[str], number: int, at: int) -> Place | None:
         return Place(names[number], at) if number != _NONE else None
 
     def _place(self, model: str, prefix: PrefixKey) -> int:
@@ -368,8 +368,8 @@ def merge(documents: Sequence[Document]) -> Document:
     result: dict[tuple[str, str], Document] = {}
     for item in (entry for one in documents for entry in one["unmatched"]):
         key = str(item["model"]), str(item["hash"])
-        known = result.get(key)
-        result[key] = dict(item) if known is None else _together(known, item)
+        last = result.get(key)
+        result[key] = dict(item) if last is None else _together(last, item)
     heaviest = sorted(result.values(), key=lambda item: -float(item["tokensPerSecond"]))
     return {"unmatched": heaviest[:CAPACITY]}
 

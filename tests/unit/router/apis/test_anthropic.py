@@ -154,7 +154,7 @@ def test_deep_nesting_is_refused():
 
 
 def put_in_front(ask, system="Sys", tools=""):
-    return orjson.loads(with_preamble(ask, preamble(Prompt(system, tools)), "llama-70b"))
+    return orjson.loads(with_preamble(ask, preamble(Prompt(system, tools), "m"), "llama-70b"))
 
 
 def test_the_declared_prompt_is_put_in_front():
@@ -171,12 +171,12 @@ SAID = canonical_messages([("user", "Where?"), ("assistant", "Here.")])
 
 
 def test_declared_messages_stand_before_the_conversation():
-    doc = orjson.loads(with_preamble(message(), preamble(Prompt("Sys", "", SAID)), "llama-70b"))
+    doc = orjson.loads(with_preamble(message(), preamble(Prompt("Sys", "", SAID), "m"), "llama-70b"))
     assert [each["content"] for each in doc["messages"]] == ["Where?", "Here.", "Hi"]
 
 
 def test_a_group_may_append_a_clients_own_instructions():
-    prompt = preamble(Prompt("Sys"), appends=True)
+    prompt = preamble(Prompt("Sys"), "m", appends=True)
     assert orjson.loads(with_preamble(message(system="Mine"), prompt, "llama"))["system"] == "Sys\n\nMine"
     with pytest.raises(ApiError, match="has a system message"):
         with_preamble(message(("user", "Hi"), ("system", "Mine")), prompt, "llama")

@@ -21,7 +21,7 @@ from promptgroup_router.apis.by_model import (
 from promptgroup_router.apis.request import ApiKind, parse, preamble
 from promptgroup_router.base.errors import ApiError
 
-PROMPT = preamble(Prompt("Sys", ""))
+PROMPT = preamble(Prompt("Sys", ""), "m")
 
 
 def part(name: str, value: bytes, more: str = "") -> bytes:

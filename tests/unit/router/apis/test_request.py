@@ -193,8 +193,8 @@ def test_a_body_that_cannot_be_spelled_anew_is_refused():
     )
     prompt = parse(ApiKind.TEXT, b'{"model": "m", "prompt": "Hi", "x": ' + deep + b"}")
     for refuse in (
-        lambda: with_preamble(ask, preamble(Prompt("S", "")), "llama"),
-        lambda: with_preamble(prompt, preamble(Prompt("S", "")), "llama"),
+        lambda: with_preamble(ask, preamble(Prompt("S", ""), "m"), "llama"),
+        lambda: with_preamble(prompt, preamble(Prompt("S", ""), "m"), "llama"),
         lambda: with_ordered_tools(tools),
     ):
         with pytest.raises(ApiError, match="deeply"):
@@ -210,7 +210,7 @@ def test_refusals_never_repeat_what_was_sent():
 
 
 def test_a_declared_prompt_is_put_in_front_with_the_same_bytes_each_time():
-    prompt = preamble(Prompt("Be ünbrief.\n", canonical_tools(TOOLS)))
+    prompt = preamble(Prompt("Be ünbrief.\n", canonical_tools(TOOLS)), "m")
     one = with_preamble(chat(("user", "Hi"), model="support", temperature=1), prompt, "llama")
     other = with_preamble(chat(("user", "Ho"), seed=3, model="support"), prompt, "llama")
     parsed = json.loads(one)
@@ -224,13 +224,13 @@ def test_a_declared_prompt_is_put_in_front_with_the_same_bytes_each_time():
 
 
 def test_a_prompt_of_tools_alone_has_no_message():
-    parsed = json.loads(with_preamble(chat(("user", "Hi")), preamble(Prompt("", canonical_tools(TOOLS))), "llama"))
+    parsed = json.loads(with_preamble(chat(("user", "Hi")), preamble(Prompt("", canonical_tools(TOOLS)), "m"), "llama"))
     assert [message["role"] for message in parsed["messages"]] == ["user"]
     assert parsed["tools"] == TOOLS
 
 
 def test_tools_of_the_request_stay_where_they_are_the_groups():
-    prompt = preamble(Prompt("S", canonical_tools(TOOLS)))
+    prompt = preamble(Prompt("S", canonical_tools(TOOLS)), "m")
     assert json.loads(with_preamble(chat(("user", "Hi"), tools=TOOLS), prompt, "llama"))["tools"] == TOOLS
 
 
@@ -245,7 +245,7 @@ def test_tools_of_the_request_stay_where_they_are_the_groups():
 )
 def test_a_request_by_name_that_brings_its_own_prompt_is_refused(ask, param):
     with pytest.raises(ApiError) as caught:
-        with_preamble(ask(), preamble(Prompt("S", canonical_tools(TOOLS))), "llama")
+        with_preamble(ask(), preamble(Prompt("S", canonical_tools(TOOLS)), "m"), "llama")
     assert (caught.value.status, caught.value.param) == (400, param)
     assert "'support'" in str(caught.value)
 
@@ -254,19 +254,19 @@ SAID = canonical_messages([("user", "Where?"), ("assistant", "Here.")])
 
 
 def test_declared_messages_stand_between_the_instructions_and_the_conversation():
-    parsed = json.loads(with_preamble(chat(("user", "Hi")), preamble(Prompt("S", "", SAID)), "llama"))
+    parsed = json.loads(with_preamble(chat(("user", "Hi")), preamble(Prompt("S", "", SAID), "m"), "llama"))
     assert [(each["role"], each["content"]) for each in parsed["messages"]] == [
         ("system", "S"), ("user", "Where?"), ("assistant", "Here."), ("user", "Hi"),
     ]  # fmt: skip
-    parsed = json.loads(with_preamble(chat(("user", "Hi")), preamble(Prompt("", "", SAID)), "llama"))
+    parsed = json.loads(with_preamble(chat(("user", "Hi")), preamble(Prompt("", "", SAID), "m"), "llama"))
     assert [each["content"] for each in parsed["messages"]] == ["Where?", "Here.", "Hi"]
     with pytest.raises(ApiError, match="with messages, which /v1/completions does not support"):
-        with_preamble(text("Hi", model="support"), preamble(Prompt("S", "", SAID)), "llama")
+        with_preamble(text("Hi", model="support"), preamble(Prompt("S", "", SAID), "m"), "llama")
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
 def test_a_group_may_append_a_clients_own_instructions(role):
-    prompt = preamble(Prompt("S"), appends=True)
+    prompt = preamble(Prompt("S"), "m", appends=True)
     parsed = json.loads(with_preamble(chat((role, "Be brief."), ("user", "Hi")), prompt, "llama"))
     assert parsed["messages"] == [
         {"role": role, "content": "S\n\nBe brief."}, {"role": "user", "content": "Hi"},
@@ -277,7 +277,7 @@ def test_a_group_may_append_a_clients_own_instructions(role):
 
 
 def test_a_text_prompt_gets_the_declared_text_in_front():
-    prompt = preamble(Prompt("S: ", ""))
+    prompt = preamble(Prompt("S: ", ""), "m")
     assert json.loads(with_preamble(text("Hi", model="support"), prompt, "llama"))["prompt"] == "S: Hi"
     assert json.loads(with_preamble(text(["a", "b"]), prompt, "llama"))["prompt"] == ["S: a", "S: b"]
     with pytest.raises(ApiError) as caught:
@@ -301,7 +301,7 @@ def test_a_declared_prompt_is_kept_in_no_more_memory_than_it_has_bytes():
     prompts = [Prompt(f"{number} {'x' * 500}", "") for number in range(100)]
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    kept = [preamble(each) for each in prompts]
+    kept = [preamble(each, "m") for each in prompts]
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < len(kept) * 1_500

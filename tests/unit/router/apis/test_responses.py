@@ -62,7 +62,7 @@ def test_tools_that_are_not_rendered_are_no_part_of_a_prompt():
     assert response(tools=[{"type": "web_search"}, TOOL]).tools == DECLARED
     built_in = response(tools=[{"type": "web_search"}])
     assert built_in.tools == ""
-    doc = orjson.loads(with_preamble(built_in, preamble(Prompt("Sys", DECLARED)), "llama"))
+    doc = orjson.loads(with_preamble(built_in, preamble(Prompt("Sys", DECLARED), "m"), "llama"))
     assert doc["tools"] == [PLAIN, {"type": "web_search"}]
 
 
@@ -131,7 +131,7 @@ def test_the_response_before():
 
 
 def test_the_declared_prompt_is_put_in_front():
-    doc = orjson.loads(with_preamble(response(store=False), preamble(Prompt("Sys", DECLARED)), "llama-70b"))
+    doc = orjson.loads(with_preamble(response(store=False), preamble(Prompt("Sys", DECLARED), "m"), "llama-70b"))
     assert doc == {"model": "llama-70b", "input": "Hi", "instructions": "Sys", "tools": [PLAIN], "store": False}
 
 
@@ -146,7 +146,7 @@ def test_the_declared_prompt_is_put_in_front():
 )
 def test_what_cannot_be_combined_with_the_declared_prompt(ask, tools, code, param):
     with pytest.raises(ApiError) as caught:
-        with_preamble(ask, preamble(Prompt("Sys", tools)), "llama")
+        with_preamble(ask, preamble(Prompt("Sys", tools), "m"), "llama")
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, code, param)
 
 
@@ -155,7 +155,7 @@ SAID = canonical_messages([("user", "Where?"), ("assistant", "Here.")])
 
 @pytest.mark.parametrize("given", ["Hi", [said("user", "Hi")]])
 def test_declared_messages_stand_before_the_input_of_a_first_turn(given):
-    prompt = preamble(Prompt("Sys", "", SAID))
+    prompt = preamble(Prompt("Sys", "", SAID), "m")
     doc = orjson.loads(with_preamble(response(given), prompt, "llama"))
     assert [each["content"] for each in doc["input"]] == ["Where?", "Here.", "Hi"]
     later = orjson.loads(with_preamble(response(given, previous_response_id="resp_1"), prompt, "llama"))
@@ -163,7 +163,7 @@ def test_declared_messages_stand_before_the_input_of_a_first_turn(given):
 
 
 def test_a_group_may_append_a_clients_own_instructions():
-    prompt = preamble(Prompt("Sys"), appends=True)
+    prompt = preamble(Prompt("Sys"), "m", appends=True)
     assert orjson.loads(with_preamble(response(instructions="Mine"), prompt, "llama"))["instructions"] == "Sys\n\nMine"
     with pytest.raises(ApiError, match="input has a system"):
         with_preamble(response([said("system", "Mine")]), prompt, "llama")

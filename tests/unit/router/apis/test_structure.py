@@ -7,6 +7,7 @@ from promptgroup_router.apis.structure import (
     MOST_STRINGS,
     MOST_VALUES,
     MOST_VALUES_OF_TEXT,
+    RARE,
     UNCHECKED_BYTES,
     check,
 )
@@ -43,6 +44,14 @@ def test_a_body_that_is_all_structure_is_refused(body):
 )
 def test_what_a_prompt_says_does_not_count(value):
     check(orjson.dumps({"messages": value}))
+
+
+@pytest.mark.parametrize("most", [RARE, RARE + 1])
+def test_as_many_commas_as_values_are_allowed_pass(most):
+    body = orjson.dumps(["a" * UNCHECKED_BYTES, *range(most)])
+    check(body, values=most)
+    with pytest.raises(ApiError, match=f"more than {most - 1}"):
+        check(body, values=most - 1)
 
 
 def test_a_body_whose_prompt_is_text_has_no_token_ids():

@@ -39,7 +39,7 @@ def test_lists_are_remembered_within_a_bound_of_bytes():
     remembered = ToolForms(Counting(), most)
     for number in range(1000):
         remembered.get(*named(f"{number:04}"))
-    forms = sum(len(spelled) + len(form.canonical) + len(form.ordered) for spelled, form in remembered._known.items())
+    forms = sum(len(spelled) + len(form.canonical) + len(form.ordered) for spelled, form in remembered._by_text.items())
     assert most // 8 < forms <= most
 
 

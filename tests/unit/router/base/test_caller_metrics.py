@@ -19,7 +19,7 @@ def test_what_a_caller_has_used_is_told_as_series():
     use.prompt_tokens += 100
     use.cached_tokens += 80
     use.answer_tokens += 7
-    use.kept_tokens += 5
+    use.reused_tokens += 5
     use.unmetered += 1
     use.refused("rate_limit_exceeded")
     of = f'group="{GROUP}",caller="team-a"'

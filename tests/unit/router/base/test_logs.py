@@ -1,8 +1,22 @@
+import io
 import json
 import logging
 import sys
+from datetime import UTC, datetime, timedelta
 
-from promptgroup_router.base.logs import ACCESS, Json, Plain, configure, fields
+import pytest
+
+from promptgroup_router.base import logs
+from promptgroup_router.base.logs import (
+    ACCESS,
+    AccessLog,
+    Json,
+    Plain,
+    configure,
+    fields,
+    flush_requests,
+    log_request,
+)
 from promptgroup_router.feed import issuer_feed, key_copy, secret_feed
 from promptgroup_router.feed import publish as tables
 
@@ -71,3 +85,49 @@ def test_without_the_access_log_problems_with_access_are_told_all_the_same(monke
     for module in (issuer_feed, key_copy, secret_feed, tables):
         assert module.log.propagate, module.__name__
         assert module.log.isEnabledFor(logging.WARNING), module.__name__
+
+
+@pytest.mark.interpreted
+def test_lines_about_requests_are_written_together(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(logs, "_access_logs", [AccessLog(stream)])
+    log_request("served", {"http.response.status_code": 200})
+    log_request("cut", {"promptgroup.group": "chat/a"})
+    assert stream.getvalue() == ""
+    flush_requests()
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (first["event"], first["level"], first["logger"]) == ("served", "INFO", ACCESS)
+    assert (first["http.response.status_code"], second["promptgroup.group"]) == (200, "chat/a")
+    assert datetime.now(UTC) - datetime.fromisoformat(first["time"]) < timedelta(minutes=10)
+    flush_requests()
+    assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_lines_about_requests_do_not_wait_once_they_are_many():
+    stream = io.StringIO()
+    access_log = AccessLog(stream)
+    for _ in range(1000):
+        access_log.write("served", {"gen_ai.request.model": "x" * 100})
+    assert len(stream.getvalue().splitlines()) > 500
+
+
+def test_a_reader_of_the_lines_that_has_gone_ends_nothing():
+    stream = io.StringIO()
+    access_log = AccessLog(stream)
+    access_log.write("served", {})
+    stream.close()
+    access_log.flush()
+
+
+def test_the_access_log_is_on_where_it_is_configured(monkeypatch):
+    monkeypatch.setattr(logging, "root", logging.RootLogger(logging.INFO))
+    level = logging.getLogger(ACCESS).level
+    try:
+        for access in (True, False):
+            configure("INFO", "json", access=access)
+            assert (logging.getLogger(ACCESS).isEnabledFor(logging.INFO), len(logs._access_logs) == 1) == (
+                access,
+                access,
+            )
+    finally:
+        logging.getLogger(ACCESS).setLevel(level)

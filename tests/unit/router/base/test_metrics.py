@@ -1,11 +1,14 @@
+import asyncio
 import re
 from pathlib import Path
 
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from promptgroup_router.base import settings
 from promptgroup_router.base.exposition import OPENMETRICS, Exemplar
 from promptgroup_router.base.metrics import LATENCY_BUCKETS, Counter, LatencyHistogram, Metrics
+from promptgroup_router.server import Router
 
 
 def parsed(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -72,12 +75,20 @@ def test_the_page_has_every_metric_with_its_type_and_its_labels():
     page = (Path(__file__).parents[4] / "docs/reference/metrics.md").read_text()
     rows = re.findall(r"^\| `(promptgroup_router_\w+)` \| (\w+) \| ([^|]*)\|", page, re.MULTILINE)
     documented = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
-    kinds = {metric.name: metric._kind if isinstance(metric, Counter) else "histogram" for metric in every()}
-    assert documented == {metric.name: (kinds[metric.name], metric._labels) for metric in every()}
+    metrics = every()
+    kinds = {metric.name: metric._kind if isinstance(metric, Counter) else "histogram" for metric in metrics}
+    assert documented == {metric.name: (kinds[metric.name], metric._labels) for metric in metrics}
 
 
 def every():
-    return Metrics().all
+    """Return the metrics of a router with all its features."""
+
+    async def made():
+        router = Router(settings.parse(["--table=none.json"], {}))
+        await router.stop()
+        return router.state.metrics.all
+
+    return asyncio.run(made())
 
 
 def test_the_page_in_openmetrics_says_the_same_and_has_exemplars():

@@ -6,9 +6,9 @@ from promptgroup_router.base.series import Observations, Series
 
 def test_a_value_is_told_once_something_was_added():
     series = Series()
-    assert not series.told
+    assert not series.rank
     series.add(0)
-    assert series.told
+    assert series.rank
     assert series.value == 0
     series.add()
     series.add(2.5)
@@ -17,12 +17,12 @@ def test_a_value_is_told_once_something_was_added():
 
 def test_observations_are_counted_in_the_first_bucket_that_holds_them():
     series = Observations((1.0, 2.0))
-    assert not series.told
+    assert not series.rank
     for value in (0.5, 1.0, 1.5, 3.0):
         series.record(value)
     assert series.counts == [2, 1, 1]
     assert series.sum == 6.0
-    assert series.told
+    assert series.rank
 
 
 def test_the_last_exemplar_of_a_bucket_is_kept():

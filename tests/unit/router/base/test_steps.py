@@ -4,7 +4,7 @@ import gc
 import pytest
 
 from promptgroup_router.base import steps as steps_module
-from promptgroup_router.base.steps import RUN, at_once, in_slices, sorted_steps
+from promptgroup_router.base.steps import RUN, at_once, filtered_steps, in_slices, sorted_steps
 
 
 def test_all_steps_run_and_the_result_is_that_of_the_last():
@@ -25,6 +25,13 @@ def test_many_values_are_sorted_in_steps():
     steps = sorted_steps(values, lambda each: each // 10)
     assert at_once(steps) == sorted(values, key=lambda each: each // 10)
     assert sum(1 for _ in sorted_steps(values, str)) == 20
+
+
+def test_many_values_are_filtered_in_steps():
+    values = list(range(10 * RUN + 1))
+    assert at_once(filtered_steps(values, lambda value: value % 3 == 0)) == values[::3]
+    assert sum(1 for _ in filtered_steps(values, bool)) == 11
+    assert at_once(filtered_steps([], bool)) == []
 
 
 def test_others_have_their_turn_between_slices(monkeypatch):

@@ -49,7 +49,10 @@ def test_an_answer_that_is_kept_is_counted_apart_and_its_first_asker_has_the_eng
                 assert (await ask(router.port, post(exact(stream=streamed), header))).status == 200
             assert oracle.inferences == 1
             counted = [
-                [used(router, name, caller) for name in ("prompt_tokens", "answer_tokens", "kept_tokens", "unmetered")]
+                [
+                    used(router, name, caller)
+                    for name in ("prompt_tokens", "answer_tokens", "reused_tokens", "unmetered")
+                ]
                 for caller in ("team-a", "team-b")
             ]
             assert counted == [[40, 3, 0, 0], [0, 0, 6, 0]]
@@ -74,8 +77,8 @@ def test_whoever_joins_an_answer_on_its_way_has_its_tokens_as_kept_ones(tmp_path
             await until(lambda: results.values.get(("chat/support", "collapsed")), "the second request")
             oracle.gate.set()
             assert {(await each).status for each in (first, second)} == {200}
-            assert (used(router, "answer_tokens"), used(router, "kept_tokens")) == (3, 0)
-            assert (used(router, "answer_tokens", "team-b"), used(router, "kept_tokens", "team-b")) == (0, 3)
+            assert (used(router, "answer_tokens"), used(router, "reused_tokens")) == (3, 0)
+            assert (used(router, "answer_tokens", "team-b"), used(router, "reused_tokens", "team-b")) == (0, 3)
 
     run(test())
 

@@ -31,8 +31,10 @@ WAYS = {
     "tokens": ("/tokenize", {"model": "llama", "messages": HELLO}),
     "an embedding": ("/v1/embeddings", {"model": "llama", "input": "Hi"}),
     "a path that is passed": ("/v1/plugin", {"model": "llama", "input": "Hi"}),
+    "a path that is passed, in a body above 256 KiB": ("/v1/plugin", {"model": "llama", "messages": LONG}),
     "an answer that is kept": ("/v1/chat/completions", chat(temperature=0)),
     "a body above 256 KiB": ("/v1/chat/completions", {"model": "llama", "messages": LONG}),
+    "a group's prompt in a body above 256 KiB": ("/v1/chat/completions", chat("word " * 60_000)),
     "a body above 256 KiB by name": ("/v1/chat/completions", {"model": "support", "messages": LONG}),
 }
 SPELLED = {
@@ -41,6 +43,8 @@ SPELLED = {
     "twice": b'"kv_transfer_params":null,"kv_transfer_params":%b',
     "first of two": b'"kv_transfer_params":%b,"kv_transfer_params":null',
     "among plugins' arguments": b'"vllm_xargs":{"kv_transfer_params":%b}',
+    "among those of sampling": b'"sampling_params":{"extra_args":{"kv_transfer_params":%b}}',
+    "in the second of a batch": b'"sampling_params":[{},{"kv_transfer_params":%b}]',
 }
 STEERING = [
     f"{name}: steered"

@@ -167,6 +167,7 @@ def test_an_outage_of_an_issuer_and_new_keys_fail_no_request_under_load(tmp_path
 def test_an_issuer_that_replaces_its_key_without_notice_fails_no_request(tmp_path, monkeypatch):
     monkeypatch.setattr(issuer_feed, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(issuer_feed, "REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr(key_waits, "WAIT_SECONDS", 60.0)
 
     async def test():
         async with serving(tmp_path) as (publisher, router):
@@ -184,6 +185,7 @@ def test_keys_that_are_made_up_make_an_issuer_be_asked_rarely(tmp_path, monkeypa
     """Each is judged by a read that began after it came, and no two reads are near."""
     monkeypatch.setattr(issuer_feed, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(issuer_feed, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(key_waits, "WAIT_SECONDS", 60.0)
 
     async def test():
         async with serving(tmp_path) as (publisher, router):

@@ -275,7 +275,7 @@ def test_a_router_that_is_killed_and_starts_while_the_api_server_is_away_knows_i
                 kube.put(group("support", revision(slots=slots, known=False), access=BY_KEY))
                 kube.put_data("chat", "secrets", "keys", {"team-a": base64_of(KEY_A)})
                 async with started(*flags, **where) as router:
-                    await until((tmp_path / "table.json.keys").exists, "the copy", 20)
+                    await until(lambda: has(tmp_path / "table.json.keys", "team-a"), "the copy", 20)
                     await until(lambda: has(cache, engine.address), "a copy of the table with the replica")
                     assert (await ask(router.port, post(chat(), f"x-api-key: {KEY_A}"))).status == 200
                     router.process.kill()

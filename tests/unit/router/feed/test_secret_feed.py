@@ -6,8 +6,6 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_contract.access import ANYBODY
-from promptgroup_contract.semantic import SemanticCaching
-from promptgroup_contract.table import ResponseCaching
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.decision.composition import router_state
 from promptgroup_router.feed import secret_feed
@@ -222,8 +220,8 @@ def test_a_secret_of_the_api_server(answer, expected):
     run(test())
 
 
-def test_the_credential_for_an_endpoint_of_embeddings_is_read():
-    semantic = SemanticCaching(0.9, "http://embedder/", "m", 10, "embedder/key")
-    asking = group("support", responses=ResponseCaching(60, 1024, semantic=semantic))
-    keyless = group("other", responses=ResponseCaching(60, 1024, semantic=replace(semantic, credential="")))
-    assert credential_secrets(table(asking, keyless)) == {SecretRef(asking.namespace, "embedder")}
+def test_the_credentials_that_features_need_are_read():
+    features = router_state().features
+    assert credential_secrets(table(group("embedder")), features) == frozenset()
+    features.secrets.append(lambda table: [(group.namespace, group.name) for group in table.groups])
+    assert credential_secrets(table(group("embedder")), features) == {SecretRef("chat", "embedder")}

@@ -119,6 +119,10 @@ def test_chunks_of_http_1_0_end_the_connection():
     assert (found.framing, found.keep_alive) == (Framing.CHUNKED, False)
 
 
+def test_a_length_of_fifteen_digits_is_read():
+    assert request("Content-Length: 999999999999999").length == 999_999_999_999_999
+
+
 def test_what_a_connection_does_after_the_request():
     assert request().keep_alive
     assert not request("Connection: close").keep_alive
