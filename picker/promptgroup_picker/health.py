@@ -42,8 +42,8 @@ class HealthCheck:
         except DecodeError:
             raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "the message is no HealthCheckRequest") from None
         if service not in (*ALIVE, *READY):
-            known = ", ".join(name for name in (*ALIVE, *READY) if name)
-            raise GrpcError(GrpcStatus.NOT_FOUND, f"there is no service {service[:100]!r}: ask for one of {known}")
+            services = ", ".join(name for name in (*ALIVE, *READY) if name)
+            raise GrpcError(GrpcStatus.NOT_FOUND, f"there is no service {service[:100]!r}: ask for one of {services}")
         serving = service in ALIVE or (self._state.loaded and not self._state.draining)
         self._stream.send(HealthCheckResponse(status=_SERVING if serving else _NOT_SERVING).SerializeToString())
         self._stream.finish()

@@ -5,26 +5,17 @@ one, too. It protects against passive eavesdropping only.
 """
 
 import datetime as dt
-import ssl
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from promptgroup_router.feed.certificate_feed import server_context
-
 NAME = "promptgroup-picker"
 HTTP2 = "h2"
 """The protocol of the port, by its name in TLS (ALPN)."""
 VALID = dt.timedelta(days=3650)
 """Longer than any process runs: a new one makes a new certificate."""
-
-
-def own_context() -> ssl.SSLContext:
-    """Return the context of a port whose certificate the picker makes for itself."""
-    pem = self_signed(dt.datetime.now(dt.UTC))
-    return server_context(pem, pem, None, protocol=HTTP2)
 
 
 def self_signed(now: dt.datetime) -> bytes:

@@ -6,7 +6,7 @@ from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
 from promptgroup_router.apis.endpoints import Endpoint, form_of
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.decision.arrival import asks_of_digest, endpoint_of
-from promptgroup_router.decision.engine_query import engine_target
+from promptgroup_router.decision.engine_request import engine_target
 from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.http11.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.proxy.response import REQUEST_ID

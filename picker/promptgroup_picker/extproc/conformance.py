@@ -18,7 +18,7 @@ SELECTION = b"test-epp-endpoint-selection"
 """Header with addresses, with or without a port, that the choice is limited to."""
 ECHO = "X-Echo-Set-Header"
 """Header with a header field that the tests' engine adds to its answer."""
-TOLD = "x-conformance-test-served-endpoint"
+SERVED = "x-conformance-test-served-endpoint"
 
 
 class PoolError(Exception):
@@ -84,7 +84,7 @@ class ConformanceCall:
                 self._answer(has_body=True)
         elif kind == "response_headers":
             served = messages.served(message)
-            self._stream.send(messages.response_headers(((TOLD, served),) if served else ()))
+            self._stream.send(messages.response_headers(((SERVED, served),) if served else ()))
         elif kind == "response_body":
             part = message.response_body
             for item in messages.response_body(part.body, end=part.end_of_stream):
@@ -107,7 +107,7 @@ class ConformanceCall:
             text = b"no ready endpoint of the pool is both named by the request and allowed by the gateway\n"
             self._stream.send(messages.immediate(503, [(b"content-type", b"text/plain")], text))
             return
-        echo = (ECHO, f"{TOLD}:{self._endpoints.partition(',')[0]}".encode())
+        echo = (ECHO, f"{SERVED}:{self._endpoints.partition(',')[0]}".encode())
         self._stream.send(messages.picked(self._endpoints, (), (echo,)))
         if has_body:
             for part in messages.request_body(body, end=True):

@@ -27,5 +27,7 @@ def to_remove(fields: Iterable[bytes], allowed: frozenset[bytes], given: Iterabl
         given: names of fields that are overwritten.
     """
     unknown = [name for name in fields if name not in allowed and name not in OWN]
-    kept = frozenset(given)
-    return tuple(sorted(name.decode() for name in unknown if not name.startswith(OWN_BEGINNINGS) and name not in kept))
+    overwritten = frozenset(given)
+    return tuple(
+        sorted(name.decode() for name in unknown if not name.startswith(OWN_BEGINNINGS) and name not in overwritten)
+    )

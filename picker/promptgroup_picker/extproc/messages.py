@@ -53,7 +53,7 @@ _NUMBER, _BYTES = 0, 2
 _LONGEST = 5
 """Bytes of a tag or a length, at most."""
 
-KEPT_NAMES = 512
+MOST_NAMES = 512
 """Most characters of the names of removed fields in a message that is cached."""
 PIECE = 62_000
 """Most bytes of a body in one message: gateways take at most 64 KiB."""
@@ -157,7 +157,7 @@ def _mutation(values: Iterable[tuple[str, str | bytes]], remove: Iterable[str] =
 
 def _is_long(remove: tuple[str, ...]) -> bool:
     """Return True if the names, which clients and engines choose, are too long for their message to be cached."""
-    return sum(map(len, remove)) > KEPT_NAMES
+    return sum(map(len, remove)) > MOST_NAMES
 
 
 def _metadata(endpoints: str) -> Struct:

@@ -86,7 +86,7 @@ class RoutedCall:
         # a body that names the replica, as by the id of a response, is for no other
         bound = any(feature.binds for feature in route.features)
         most = 0 if bound else self._picker.endpoints - 1
-        fallbacks = life.fallbacks(most, self._picker.clock()) if most else []
+        fallbacks = life.exchange.attempts.fallbacks(most, self._picker.clock()) if most else []
         # all get the same header fields, and so the same credential
         self._fallbacks = [item for item in fallbacks if item.credential == member.credential]
         endpoints = ",".join([member.address, *(item.address for item in self._fallbacks)])
@@ -125,10 +125,11 @@ class RoutedCall:
         served = messages.served(message)
         if served:
             self._picker.record_served()
-            life.served_by(served, self._fallbacks, now)
+            life.exchange.served_by(served, self._fallbacks, now)
         elif status in UNAVAILABLE and self._picker.reports_served:
             # the gateway answers by itself, and names no endpoint that served: it reached none of the replicas
-            life.not_sent(status, now)
+            life.exchange.not_sent(now)
+            life.refused(ApiError(status, "the gateway reached no engine", code="no_answer"), status, now)
             call.pass_on("response_headers", message)
             call.close()
             return
@@ -138,7 +139,7 @@ class RoutedCall:
             return
         streamed = head.get(b"content-type", b"")[:17].lower() == b"text/event-stream"
         added = self._answer.begin(status, streamed=streamed, compressed=b"content-encoding" in head, now=now)
-        label = UNMATCHED if route.group == UNMATCHED else life.member.label
+        label = UNMATCHED if route.group == UNMATCHED else life.exchange.attempts.member.label
         values = [(names.HEADER_SERVED_BY, label)]
         if route.revision:
             values.append((names.HEADER_REVISION, route.revision))

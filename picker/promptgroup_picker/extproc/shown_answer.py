@@ -158,7 +158,7 @@ class ShownAnswer:
         broken, passed = guard.broken, guard.feed(data)
         if not guard.broken:
             return passed + guard.finish() if end else passed
-        if broken or guard.told:
+        if broken or guard.reported:
             return b"" if broken else passed
         form, request_id = form_of(path_of(self._fields), self._fields), self._fields.get(REQUEST_ID, b"")
         return passed + form.event(cut_short(Failure.ABORTED), request_id, guard.next_number())

@@ -90,7 +90,7 @@ class ServerConnection:
     @property
     def held(self) -> int:
         """Number of buffered bytes: of frames, fields and messages that are not whole, and output that waits."""
-        return self.streams.kept + self._sender.waiting + self._reader.waiting + self._fields.waiting
+        return self.streams.buffered + self._sender.waiting + self._reader.waiting + self._fields.waiting
 
     @property
     def has_output(self) -> bool:
@@ -159,6 +159,7 @@ class ServerConnection:
         """End all streams: the connection is closed, or cannot be used."""
         self.closed, self.more = True, False
         self._reader.drop()
+        self._fields.drop()
         self.streams.drop_all()
 
     def tick(self) -> bool:

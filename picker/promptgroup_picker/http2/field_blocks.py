@@ -34,6 +34,10 @@ class FieldBlocks:
         """Number of bytes of fields that are not whole."""
         return len(self._partial[2]) if self._partial is not None else 0
 
+    def drop(self) -> None:
+        """Forget fields that are not whole."""
+        self._partial = None
+
     def check(self, frame: Frame) -> None:
         """Check that a frame may come now.
 

@@ -30,7 +30,7 @@ class GrpcError(Exception):
 class MessageReader:
     """Splits the bytes of a stream into messages."""
 
-    __slots__ = ("_begun", "_buffer", "_most", "_told")
+    __slots__ = ("_announced", "_begun", "_buffer", "_most")
 
     def __init__(self, most: int, begun: Callable[[int], None] = lambda _: None) -> None:
         """Begin with nothing read.
@@ -43,7 +43,7 @@ class MessageReader:
         self._buffer = bytearray()
         self._most = most
         self._begun = begun
-        self._told = False
+        self._announced = False
         """True once the length of the incomplete message was reported."""
 
     @property
@@ -61,7 +61,7 @@ class MessageReader:
         if not buffer and len(data) >= PREFIX_BYTES and int.from_bytes(data[1:5], "big") == len(data) - PREFIX_BYTES:
             # one message in one frame, as nearly all are
             self._check(data)
-            self._told = False
+            self._announced = False
             yield data[PREFIX_BYTES:]
             return
         buffer += data
@@ -74,7 +74,7 @@ class MessageReader:
                 with memoryview(buffer) as view:  # a slice of the buffer itself would be another copy
                     message = bytes(view[at + PREFIX_BYTES : end])
                 at = end
-                self._told = False
+                self._announced = False
                 yield message
         finally:
             del buffer[:at]
@@ -84,8 +84,8 @@ class MessageReader:
         if prefix[0]:
             raise GrpcError(GrpcStatus.UNIMPLEMENTED, "a message is compressed: send it as it is")
         length = int.from_bytes(prefix[1:5], "big")
-        if length > LARGE and not self._told:
-            self._told = True
+        if length > LARGE and not self._announced:
+            self._announced = True
             self._begun(length)
         if length > self._most:
             raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"a message has {length} bytes, at most {self._most}")

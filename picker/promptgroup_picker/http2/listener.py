@@ -188,7 +188,7 @@ class GrpcConnection(asyncio.Protocol):
     """One connection of a gateway."""
 
     __slots__ = (
-        "_asked",
+        "_drained_at",
         "_http2",
         "_listener",
         "_paused",
@@ -223,7 +223,7 @@ class GrpcConnection(asyncio.Protocol):
         """Bytes that it held when it was last weighed."""
         self.calls = 0
         """Calls that it had then."""
-        self._asked: float | None = None
+        self._drained_at: float | None = None
         """The time at which a drain was announced to the peer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream has no other
@@ -314,7 +314,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Take no more calls once the peer has learned that, and close when there is none."""
-        self._asked = self._listener.clock()
+        self._drained_at = self._listener.clock()
         self._http2.drain()
         self._write()
 
@@ -338,7 +338,7 @@ class GrpcConnection(asyncio.Protocol):
         idle = self.idle and now - self.seen > (IDLE_SECONDS if self._http2.begun else PREFACE_SECONDS)
         if idle or now - self._sent > STALL_SECONDS or self._http2.closed:
             self._transport.abort()
-        elif self._asked is not None and now - self._asked > LEARN_SECONDS:
+        elif self._drained_at is not None and now - self._drained_at > LEARN_SECONDS:
             self._http2.refuse()
         if self._http2.tick():
             peer = self._http2.streams.peer

@@ -37,7 +37,7 @@ class OpenStreams:
         self._failed = failed
         self.open: dict[int, Stream] = {}
         """Number → stream."""
-        self.kept = 0
+        self.buffered = 0
         """Bytes of messages that are not whole."""
         self.budget = Budget()
         self.peer = ""
@@ -109,8 +109,8 @@ class OpenStreams:
         if stream.ended:
             return
         waiting = stream.reader.waiting
-        self.kept += waiting - stream.kept
-        stream.kept = waiting
+        self.buffered += waiting - stream.buffered
+        stream.buffered = waiting
         if frame.flags & frames.END_STREAM:
             self.half_close(stream)
         else:
@@ -202,7 +202,7 @@ class OpenStreams:
 
     def _close(self, stream: Stream) -> None:
         stream.ended = True
-        self.kept -= stream.kept
-        stream.kept = 0
+        self.buffered -= stream.buffered
+        stream.buffered = 0
         self._sender.forget(stream)
         self.open.pop(stream.id, None)

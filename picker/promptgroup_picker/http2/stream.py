@@ -64,8 +64,10 @@ Opener = Callable[[str, "Stream"], "Call | None"]
 class Stream:
     """One call."""
 
-    __slots__ = ("_owner", "_unread", "allowed", "answered", "call", "ended", "half_closed", "heard", "id", "kept",
-                 "opening", "output", "pays", "quiet", "reader", "served", "trailers", "waiting", "window")  # fmt: skip
+    __slots__ = (
+        "_owner", "_unread", "allowed", "answered", "buffered", "call", "ended", "half_closed", "heard", "id",
+        "opening", "output", "pays", "quiet", "reader", "served", "trailers", "waiting", "window",
+    )  # fmt: skip
 
     def __init__(self, owner: StreamOwner, number: int, window: int, most: int) -> None:
         self._owner = owner
@@ -74,7 +76,7 @@ class Stream:
         self.window = window
         """Bytes that may be sent."""
         self.reader = MessageReader(most, self._begun)
-        self.kept = 0
+        self.buffered = 0
         """Bytes of a message that is not whole."""
         self.heard = False
         """True once a message has arrived."""

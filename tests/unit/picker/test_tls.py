@@ -3,6 +3,7 @@ import datetime as dt
 import ssl
 
 from promptgroup_picker import tls
+from promptgroup_router.feed.certificate_feed import server_context
 from support.wire import run
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -10,7 +11,9 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 def test_gateways_agree_on_http2_with_a_certificate_that_nobody_issued():
     async def check():
-        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=tls.own_context())
+        pem = tls.self_signed(dt.datetime.now(dt.UTC))
+        context = server_context(pem, pem, None, protocol=tls.HTTP2)
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
         client.set_alpn_protocols(["http/1.1", "h2"])

@@ -177,6 +177,7 @@ def test_a_first_message_is_never_large():
     assert not request.picker.open
 
 
+@pytest.mark.interpreted
 def test_a_large_message_for_a_request_that_waits_does_not_leave_it_in_the_queue(monkeypatch):
     request = shown()
     monkeypatch.setattr(request.picker.state.balancer, "pick", lambda *_: None)
@@ -227,6 +228,7 @@ def test_messages_out_of_order_end_the_call(start):
     assert not request.picker.open
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("part", EARLY)
 @pytest.mark.parametrize("mode", [messages.MODE_BUFFERED, messages.MODE_FULL_DUPLEX])
 def test_an_answer_while_the_request_waits_takes_it_out_of_the_queue(part, mode, monkeypatch):

@@ -35,6 +35,7 @@ def test_the_session_stays_and_fallbacks_follow_the_ring():
     assert sorted(found.split(",")) == sorted(ADDRESSES)
 
 
+@pytest.mark.interpreted
 def test_a_request_without_room_waits_and_is_shed_with_429(monkeypatch):
     request = shown()
     balancer = request.picker.state.balancer
@@ -49,6 +50,7 @@ def test_a_request_without_room_waits_and_is_shed_with_429(monkeypatch):
     assert "retry-after" in {each.header.key for each in answer.headers.set_headers}
 
 
+@pytest.mark.interpreted
 def test_a_request_that_waited_is_sent_once_there_is_room(monkeypatch):
     request = shown()
     with monkeypatch.context() as full:
@@ -59,6 +61,7 @@ def test_a_request_that_waited_is_sent_once_there_is_room(monkeypatch):
     assert [each.WhichOneof("response") for each in request.heard()] == ["request_headers", "request_body"]
 
 
+@pytest.mark.interpreted
 def test_a_client_that_leaves_while_its_request_waits(monkeypatch):
     request = shown()
     monkeypatch.setattr(request.picker.state.balancer, "pick", lambda *_: None)
@@ -209,6 +212,7 @@ def test_what_the_operator_alone_may_say_is_taken_away():
     assert "x-promptgroup-warmup" in head.remove_headers
 
 
+@pytest.mark.interpreted
 def test_an_engine_that_asks_for_a_key_gets_it_and_none_of_the_clients():
     slots = (replace(slot(0), credential="keys/engine"), slot(1))
     request = shown(served=table(group("support", revision(slots=slots))), endpoints=2)

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from promptgroup_picker.http2 import budget, connection, frames
@@ -143,6 +143,7 @@ def test_no_bytes_raise(parts):
         server.take()
 
 
+@example([(FrameType.HEADERS, 0, 1, b"\0")])
 @given(
     st.lists(st.tuples(st.integers(0, 10), st.integers(0, 255), st.integers(0, 7), st.binary(max_size=40)), max_size=30)
 )
