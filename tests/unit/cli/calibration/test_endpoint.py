@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from promptgroup_cli.base.errors import InputError, ReachError
-from promptgroup_cli.embedding.endpoint import AT_ONCE, from_endpoint
+from promptgroup_cli.calibration.endpoint import AT_ONCE, from_endpoint
 
 
 @pytest.fixture
