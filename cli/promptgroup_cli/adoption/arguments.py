@@ -28,7 +28,7 @@ _ADAPTERS = frozenset({"--enable-lora", "--lora-modules", "--lora-paths"})
 _TIERS = frozenset({"--kv-transfer-config", "--kv-offloading-size", "--enable-hierarchical-cache"})
 
 
-def kept(startup: Startup) -> Iterator[tuple[EngineFlag | None, FieldDecision]]:
+def remaining(startup: Startup) -> Iterator[tuple[EngineFlag | None, FieldDecision]]:
     """Yield each flag that stays in the arguments, or None in its place, with the decision about it.
 
     Raises:
@@ -56,8 +56,8 @@ def kept(startup: Startup) -> Iterator[tuple[EngineFlag | None, FieldDecision]]:
 
 def _stays(flag: EngineFlag) -> FieldDecision:
     if flag.name.endswith(("-token", "-password", "-secret")):
-        return FieldDecision(flag.name, Verdict.KEPT, "it is in plain text: read it from a Secret, by a variable")
-    return FieldDecision(str(flag), Verdict.KEPT, _note(flag.name))
+        return FieldDecision(flag.name, Verdict.UNCHANGED, "it is in plain text: read it from a Secret, by a variable")
+    return FieldDecision(str(flag), Verdict.UNCHANGED, _note(flag.name))
 
 
 def _note(name: str) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 class Verdict(enum.StrEnum):
     """The fate of a field."""
 
-    KEPT = "kept"
+    UNCHANGED = "kept"
     """It means the same in the PromptGroup."""
     CHANGED = "changed"
-    """It is kept in another form, or another value takes its place."""
+    """It has another form, or another value takes its place."""
     LEFT_OUT = "left out"
     """It is not in the PromptGroup."""
 
@@ -23,7 +23,7 @@ class FieldDecision:
     """Field or argument, as the Deployment has it."""
     verdict: Verdict
     why: str = ""
-    """The field that has it now, or the reason; empty where it is kept in its place."""
+    """The field that has it now, or the reason; empty where it stays in its place."""
 
 
 class AdoptionError(Exception):

@@ -42,11 +42,11 @@ def adopt(workload: EngineDeployment, name: str = "") -> Adoption:
         raise AdoptionError(f"{workload.name} is longer than {MAX_NAME} characters: give another name with --name")
     started = startup.read(workload.container)
     decided: list[FieldDecision] = [
-        FieldDecision("image", Verdict.KEPT, "engine.image"),
-        FieldDecision("replicas", Verdict.KEPT),
+        FieldDecision("image", Verdict.UNCHANGED, "engine.image"),
+        FieldDecision("replicas", Verdict.UNCHANGED),
         *pod.of_deployment(workload),
     ]
-    flags = list(arguments.kept(started))
+    flags = list(arguments.remaining(started))
     decided += [decision for _, decision in flags]
     words = [word for flag, _ in flags if flag is not None for word in flag.words]
     weights = _weights(workload, started, decided)
@@ -69,7 +69,7 @@ def adopt(workload: EngineDeployment, name: str = "") -> Adoption:
             for key in ("limits", "requests")
             if mapping(resources.get(key))
         }
-        decided.append(FieldDecision("resources", Verdict.KEPT, "engine.resources"))
+        decided.append(FieldDecision("resources", Verdict.UNCHANGED, "engine.resources"))
     template = _template(made, starts)
     if template:
         engine["template"] = template
@@ -82,7 +82,7 @@ def _quantity(value: object) -> object:
 
 
 def _template(made: pod.KeptPodParts, starts: dict[str, Any]) -> dict[str, Any]:
-    """Return `spec.engine.template`: the fields of the pods that are kept, and the start of their engine."""
+    """Return `spec.engine.template`: the fields of the pods that remain, and the start of their engine."""
     container = {**starts, **made.container}
     spec = {**made.spec, **({"containers": [{"name": "engine", **container}]} if container else {})}
     metadata = {"metadata": {"annotations": made.annotations}} if made.annotations else {}
@@ -121,7 +121,7 @@ def _starts(
         made["command"] = list(started.command) if started.command[-1] == "serve" else ["vllm", "serve"]
         same = made["command"] == list(started.command)
         why = "" if same else "vllm serve, which takes the operator's arguments"
-        decided.append(FieldDecision("command", Verdict.KEPT if same else Verdict.CHANGED, why))
+        decided.append(FieldDecision("command", Verdict.UNCHANGED if same else Verdict.CHANGED, why))
     if weights == name:
         return made, words
     own = [word.format(model=weights, port=started.port) for word in DIALECTS[started.engine].args]
@@ -143,5 +143,5 @@ def _weights(workload: EngineDeployment, started: Startup, decided: list[FieldDe
         return weights
     if source:
         why = f"KServe's webhook brings {source} for its own pods only: mount the volume with the model at that path"
-        decided.append(FieldDecision(f"model {started.weights}", Verdict.KEPT, why))
+        decided.append(FieldDecision(f"model {started.weights}", Verdict.UNCHANGED, why))
     return started.weights

@@ -27,7 +27,7 @@ _DEFAULTS: Mapping[str, object] = {
     "lifecycle": {},
 }
 """Defaults that the API server fills in."""
-_POD_KEPT = frozenset(
+_POD_FIELDS = frozenset(
     {
         *("nodeSelector", "tolerations", "affinity", "priorityClassName", "runtimeClassName", "schedulerName"),
         *("serviceAccountName", "automountServiceAccountToken", "imagePullSecrets", "securityContext", "dnsPolicy"),
@@ -47,7 +47,7 @@ _POD_LEFT = {
     "serviceAccount": "an old name of serviceAccountName",
     "nodeName": "the scheduler chooses nodes",
 }
-_CONTAINER_KEPT = frozenset({"env", "envFrom", "imagePullPolicy", "securityContext", "volumeMounts", "workingDir"})
+_CONTAINER_FIELDS = frozenset({"env", "envFrom", "imagePullPolicy", "securityContext", "volumeMounts", "workingDir"})
 _CONTAINER_READ = frozenset({"name", "image", "command", "args", "ports", "resources"})
 """Fields of the container that have a field of their own in the PromptGroup."""
 _PROBE = "the operator's own probes ask the engine's /health"
@@ -91,7 +91,7 @@ class KeptPodParts:
 
 
 def parts(workload: EngineDeployment, port: int) -> KeptPodParts:
-    """Return the parts of the pods that are kept.
+    """Return the parts of the pods that remain.
 
     Args:
         workload: the Deployment.
@@ -102,7 +102,7 @@ def parts(workload: EngineDeployment, port: int) -> KeptPodParts:
     for name, value in workload.pod.items():
         if name == "containers" or _is_default(name, value):
             continue
-        if name in _POD_KEPT:
+        if name in _POD_FIELDS:
             _keep(made, name, copy.deepcopy(value))
         else:
             made.note(f"pod {name}", Verdict.LEFT_OUT, _POD_LEFT.get(name, "it is not known here: see engine.template"))
@@ -125,7 +125,7 @@ def _metadata(made: KeptPodParts, workload: EngineDeployment) -> None:
             made.note(f"annotation {name}", Verdict.LEFT_OUT, "it is of what made the Deployment")
         else:
             made.annotations[name] = value
-            made.note(f"annotation {name}", Verdict.KEPT)
+            made.note(f"annotation {name}", Verdict.UNCHANGED)
 
 
 def _keep(made: KeptPodParts, name: str, value: Any) -> None:
@@ -150,7 +150,7 @@ def _keep(made: KeptPodParts, name: str, value: Any) -> None:
     if name in ("affinity", "topologySpreadConstraints") and "labelSelector" in str(value):
         why = "its selectors name labels that the new pods have not: write promptgroup.dev/group there"
     made.spec[name] = value
-    made.note(f"pod {name}", Verdict.KEPT, why)
+    made.note(f"pod {name}", Verdict.UNCHANGED, why)
 
 
 def _container(made: KeptPodParts, workload: EngineDeployment, port: int) -> None:
@@ -158,16 +158,16 @@ def _container(made: KeptPodParts, workload: EngineDeployment, port: int) -> Non
     for name, value in container.items():
         if name in _CONTAINER_READ or _is_default(name, value):
             continue
-        if name in _CONTAINER_KEPT:
+        if name in _CONTAINER_FIELDS:
             made.container[name] = copy.deepcopy(value)
-            made.note(f"container {name}", Verdict.KEPT)
+            made.note(f"container {name}", Verdict.UNCHANGED)
         else:
             why = _CONTAINER_LEFT.get(name, "it is not known here: see engine.template")
             made.note(f"container {name}", Verdict.LEFT_OUT, why)
     others = [item for item in mappings(container.get("ports")) if item.get("containerPort") != port]
     if others:
         made.container["ports"] = [{key: value for key, value in other.items() if key != "name"} for other in others]
-        made.note("container ports", Verdict.KEPT, "those beside the engine's own, without their names")
+        made.note("container ports", Verdict.UNCHANGED, "those beside the engine's own, without their names")
     _variables(made)
 
 
@@ -187,7 +187,7 @@ def _variables(made: KeptPodParts) -> None:
         else:
             left.append(variable)
             if "value" in variable and any(word in name.upper() for word in ("TOKEN", "SECRET", "PASSWORD")):
-                made.note(f"env {name}", Verdict.KEPT, "it is in plain text: read it from a Secret")
+                made.note(f"env {name}", Verdict.UNCHANGED, "it is in plain text: read it from a Secret")
     if "env" in made.container:
         made.container["env"] = left
         if not left:
@@ -198,7 +198,9 @@ def _move_home(made: KeptPodParts, workload: EngineDeployment) -> None:
     """Move mounts below root's home: engines of the operator run as another user, unless the pod names its own."""
     contexts = (mapping(workload.pod.get("securityContext")), mapping(workload.container.get("securityContext")))
     if any(context.get("runAsUser") == 0 for context in contexts):
-        made.note("securityContext", Verdict.KEPT, "runAsUser 0: the restricted Pod Security Standard refuses root")
+        made.note(
+            "securityContext", Verdict.UNCHANGED, "runAsUser 0: the restricted Pod Security Standard refuses root"
+        )
         return
     if any("runAsUser" in context for context in contexts):
         return

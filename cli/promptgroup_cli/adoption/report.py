@@ -20,10 +20,10 @@ def text(adoption: Adoption, steps: Sequence[Step]) -> str:
     made = yaml.safe_dump(adoption.manifest, sort_keys=False, allow_unicode=True, width=120)
     if printable(made) != made:
         made = yaml.safe_dump(adoption.manifest, sort_keys=False, width=120)
-    return "\n".join(f"# {line}".rstrip() for line in told(adoption, steps)) + "\n" + made
+    return "\n".join(f"# {line}".rstrip() for line in lines(adoption, steps)) + "\n" + made
 
 
-def told(adoption: Adoption, steps: Sequence[Step]) -> Iterator[str]:
+def lines(adoption: Adoption, steps: Sequence[Step]) -> Iterator[str]:
     """Yield the decisions, and the steps, a line each."""
     start, workload = adoption.start, adoption.workload
     served = " and ".join(start.names)

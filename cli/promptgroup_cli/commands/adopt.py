@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.write is not None and arguments.write != STDIN:
         write_new(arguments.write, made, "--write")
         if arguments.output != "json":
-            print("\n".join(report.told(adopted, steps)))
+            print("\n".join(report.lines(adopted, steps)))
             print(f"\nwrote {arguments.write}")
     return ExitStatus.OK
 

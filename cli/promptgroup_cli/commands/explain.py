@@ -8,7 +8,7 @@ from promptgroup_cli.base.errors import ExitStatus, InputError, exit_statuses
 from promptgroup_cli.base.flags import add_cluster, add_output, add_router, cluster_choice
 from promptgroup_cli.base.text import columns, fact
 from promptgroup_cli.reach.each_router import ODD, no_router
-from promptgroup_cli.reach.explained import Told, candidates, explain_question, facts, parse_explanation
+from promptgroup_cli.reach.explained import Document, candidates, explain_question, facts, parse_explanation
 from promptgroup_cli.reach.files import STDIN, read_bytes, read_text
 from promptgroup_contract.table import TableError
 
@@ -99,7 +99,7 @@ def _ask(arguments: argparse.Namespace, question: bytes) -> tuple[str, bytes]:
         return f"router {cluster.namespace}/{name}", request("/explain", question)
 
 
-def table(result: Told) -> str:
+def table(result: Document) -> str:
     """Return the text for people."""
     lines = [line for name, text in facts(result) for line in fact(name, text)]
     rows = candidates(result)

@@ -13,7 +13,7 @@ from promptgroup_cli.base.flags import add_output
 from promptgroup_cli.lint.subject import late_system
 from promptgroup_cli.reach import inputs
 from promptgroup_cli.reach.files import STDIN, read_bytes, shown
-from promptgroup_cli.reach.inputs import MOST_BYTES, InputFormat, InputRequest, InputText
+from promptgroup_cli.reach.inputs import MOST_BYTES, InputFormat, InputRequest, InputText, add_files
 from promptgroup_contract.fingerprint import Fingerprint, canonical_tools, hash_prefix
 from promptgroup_router.apis.request import ApiKind
 
@@ -31,21 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "a prompt is empty or not the first message, or --check finds a wrong pin",
         EXAMPLES,
     )
-    parser.add_argument(
-        "files",
-        nargs="*",
-        default=[STDIN],
-        metavar="FILE",
-        help="a prompt, a request body (OpenAI's chat and text completions and responses, Anthropic's messages), a log "
-        "of bodies (JSON Lines), or PromptGroups; - for standard input (default)",
-    )
-    parser.add_argument(
-        "--as",
-        dest="format",
-        type=InputFormat,
-        choices=tuple(InputFormat),
-        help="format of the files (default: by name)",
-    )
+    add_files(parser, default=[STDIN])
     parser.add_argument("--tools", metavar="FILE", help="tool definitions of a prompt: a JSON list")
     parser.add_argument("--check", action="store_true", help="compare with spec.prompt.fingerprint of PromptGroups")
     add_output(parser, "text", "json")

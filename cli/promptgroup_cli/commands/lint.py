@@ -17,7 +17,7 @@ from promptgroup_cli.lint.subject import LintSubject, Origin, sent_prompt
 from promptgroup_cli.lint.variants import EXAMINED
 from promptgroup_cli.reach import inputs
 from promptgroup_cli.reach.files import shown
-from promptgroup_cli.reach.inputs import InputFormat, InputText
+from promptgroup_cli.reach.inputs import InputFormat, InputText, add_files
 
 EXAMPLES = """\
   promptgroup lint prompt.txt deploy/*.yaml                  # in CI
@@ -39,20 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's description and flags."""
     parser.description = "Find what breaks prefix caching. Prints no text of a prompt unless --show asks for it."
     parser.epilog = exit_statuses("no finding reaches --fail-on", "there are findings at or above --fail-on", EXAMPLES)
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="a prompt, a request body (OpenAI's chat and text completions and responses, Anthropic's messages), a log "
-        "of bodies (JSON Lines), or PromptGroups; - for standard input",
-    )
-    parser.add_argument(
-        "--as",
-        dest="format",
-        type=InputFormat,
-        choices=tuple(InputFormat),
-        help="format of the files (default: by name)",
-    )
+    add_files(parser)
     parser.add_argument(
         "--block-size",
         type=whole_number(1, MOST_SHOWN),

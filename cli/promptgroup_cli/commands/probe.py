@@ -21,7 +21,7 @@ from promptgroup_cli.base.errors import ExitStatus, InputError, ReachError, Refu
 from promptgroup_cli.base.flags import ENGINES, add_output, whole_number
 from promptgroup_cli.base.text import fact
 from promptgroup_cli.forecast import measured
-from promptgroup_cli.forecast.measured import LEAST_FOUND, Between, ReplicaFigures, Timing, bounds, is_sure, span
+from promptgroup_cli.forecast.measured import LEAST_SHARE, Between, ReplicaFigures, Timing, bounds, is_sure, span
 from promptgroup_cli.reach.files import read_bytes
 from promptgroup_operator.base.errors import EngineError
 
@@ -171,7 +171,7 @@ def _measure(
         tier = measured.copying(copies, computing)
         if tier is None:
             brought = sum(copy.tiered for copy in copies) / sum(copy.prompt for copy in copies)
-            if brought >= LEAST_FOUND:
+            if brought >= LEAST_SHARE:
                 one = measured.at_least(copies)
                 raise RefusedError(
                     f"the times of the copies do not grow with their tokens: {one.tiered:,} of them came within "

@@ -116,7 +116,7 @@ def document(groups: Sequence[GroupStatus]) -> str:
 
 
 def _row(group: GroupStatus) -> tuple[str, ...]:
-    first = group.said[0] if group.said else None
+    first = group.statements[0] if group.statements else None
     return (
         group.key.name,
         "True" if group.ready else "False",
@@ -140,11 +140,11 @@ def _one(group: GroupStatus) -> Iterator[str]:
     adapter = f", adapter {group.adapter}" if group.adapter else ""
     served = f"model {group.model}{adapter}{aliases}"
     yield from fact("Group", f"{group.key.namespace}/{group.key.name} ({served}){_hosted(group)}{_served(group)}")
-    held = [statement for statement in group.said if statement.holds]
+    held = [statement for statement in group.statements if statement.holds]
     if not held:
         yield from fact("Ready" if group.ready else "Not ready", "yes" if group.ready else "the reason is not known")
     yield from facts("Not ready", map(_sentence, held))
-    notes = [statement for statement in group.said if not statement.holds and statement.condition != WHY_SO_MANY]
+    notes = [statement for statement in group.statements if not statement.holds and statement.condition != WHY_SO_MANY]
     yield from facts("Note", (f"{note.words}: {_sentence(note)}" for note in notes))
     warm = f" ({group.warm} warm)" if group.warm else ""
     yield from fact("Replicas", f"{group.replicas}{warm}")
@@ -161,6 +161,8 @@ def _one(group: GroupStatus) -> Iterator[str]:
     if group.start:
         phases = ", ".join(f"{phase} {seconds} s" for phase, seconds in group.start["phaseSeconds"].items())
         yield from fact("Starts", f"{group.start['seconds']} s; the latest: {phases}")
+    if group.prefetch:
+        yield from fact("Weights", f"on {group.prefetch['ready']} of {counted(group.prefetch['nodes'], 'node')}")
     yield from fact("Hit rate", status_hit_rate(share_of(group.hit_rate)))
     if group.revisions:
         yield ""
@@ -227,8 +229,9 @@ def _group(group: GroupStatus) -> dict[str, Any]:
         "sizing": {"min": sizing.least, "max": sizing.most, "reason": sizing.reason, "message": sizing.message},
         "starting": [{"pod": row.pod, "phase": row.phase, "seconds": row.seconds} for row in group.starting],
         "start": dict(group.start) or None,
-        "waitsFor": [_said(statement) for statement in group.said if statement.holds],
-        "notes": [_said(statement) for statement in group.said if not statement.holds],
+        "prefetch": dict(group.prefetch) or None,
+        "waitsFor": [_statement(statement) for statement in group.statements if statement.holds],
+        "notes": [_statement(statement) for statement in group.statements if not statement.holds],
         "revisions": [
             {
                 "fingerprint": revision.fingerprint,
@@ -244,7 +247,7 @@ def _group(group: GroupStatus) -> dict[str, Any]:
     }
 
 
-def _said(statement: Statement) -> dict[str, Any]:
+def _statement(statement: Statement) -> dict[str, Any]:
     return {
         "condition": statement.condition or None,
         "reason": statement.reason,

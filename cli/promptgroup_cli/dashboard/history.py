@@ -19,7 +19,7 @@ from promptgroup_operator.world.snapshot import Key
 
 WINDOW_SECONDS = 10.0
 """Time that a figure covers: over two seconds, the figures of a group with little traffic fluctuate."""
-KEPT_SECONDS = 900.0
+LONGEST_SECONDS = 900.0
 """Retention of the figures."""
 MOST_POINTS = 900
 """Most points of a group, whatever the interval."""
@@ -76,7 +76,7 @@ class DashboardHistory:
         self._pages.append((reading.clock, pages))
         self._watch_steps(reading)
         for group, points in list(self._points.items()):
-            while points and reading.clock - points[0].clock > KEPT_SECONDS:
+            while points and reading.clock - points[0].clock > LONGEST_SECONDS:
                 points.popleft()
             if not points:
                 del self._points[group]

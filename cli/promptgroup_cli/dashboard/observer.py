@@ -19,7 +19,7 @@ from promptgroup_cli.reach.each_router import ask_each
 from promptgroup_cli.reach.explained import candidates, explain_question, facts, parse_explanation
 from promptgroup_contract import names
 from promptgroup_operator.base.timestamps import rfc3339
-from promptgroup_operator.world.snapshot import Manifest
+from promptgroup_operator.world.snapshot import LEADER_WORKER_SET, Manifest
 
 MOST_ROUTERS = 64
 """Most routers that are read; of more, the first ones by name."""
@@ -196,8 +196,16 @@ def _read_cluster(cluster: ClusterConnection, namespace: str) -> ClusterReading:
         groups=groups,
         routes=rest("PromptRoute"),
         pods=rest("Pod", names.LABEL_GROUP),
-        deployments=rest("Deployment", names.LABEL_GROUP),
+        deployments=[
+            *rest("Deployment", names.LABEL_GROUP),
+            *(rest(LEADER_WORKER_SET, names.LABEL_GROUP) if any(map(_has_several_nodes, groups)) else ()),
+        ],
         events=rest("Event", fields="involvedObject.kind=PromptGroup"),
         unknown=tuple(unknown),
         kubectl=cluster.kubectl,
     )
+
+
+def _has_several_nodes(group: Manifest) -> bool:
+    nodes = group.get("spec", {}).get("engine", {}).get("nodes", 1)
+    return isinstance(nodes, int) and nodes > 1

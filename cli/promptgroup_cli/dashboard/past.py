@@ -50,13 +50,13 @@ class DashboardPast:
     columns: Columns = field(default_factory=dict)
     group: str = ""
     problem: str = ""
-    _asked: float = 0.0
+    _queried_at: float = 0.0
 
     def refresh(self, group: str, now: datetime, clock: float) -> None:
         """Query a group's figures, unless its answer is still cached."""
-        if group == self.group and clock - self._asked < FRESH_SECONDS:
+        if group == self.group and clock - self._queried_at < FRESH_SECONDS:
             return
-        self._asked = clock
+        self._queried_at = clock
         try:
             result = {name: self.ask(query, now - SPAN, now) for name, query in past_queries(group).items()}
         except PrometheusError as error:

@@ -106,12 +106,12 @@ def _groups(reading: DashboardReading) -> dict[str, GroupStatus | None]:
             pods.setdefault(f"{metadata['namespace']}/{of}", []).append(pod)
         for group in cluster.groups:
             label = _label(group)
-            route = routes.get(label) or _told(reading, label)
+            route = routes.get(label) or _reported_route(reading, label)
             result[label] = group_status(group, route, pods.get(label, []), cluster.kubectl, reading.at)
     return result
 
 
-def _told(reading: DashboardReading, label: str) -> Manifest | None:
+def _reported_route(reading: DashboardReading, label: str) -> Manifest | None:
     """Return a group's PromptRoute as a router has it."""
     return next((router.routes[label] for router in reading.routers.values() if label in router.routes), None)
 
@@ -137,7 +137,7 @@ def _row(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Docum
         "label": label,
         "namespace": namespace,
         "name": name,
-        "model": _model(status, _told(frame.reading, label)),
+        "model": _model(status, _reported_route(frame.reading, label)),
         **_state(status),
         "host": (status.host or None) if status is not None else None,
         "warm": (status.warm or None) if status is not None else None,
@@ -151,13 +151,18 @@ def _state(status: GroupStatus | None) -> Document:
     """Return the state in one word, and why. A release and replicas that become warm are no fault."""
     if status is None:
         return {"state": "Unknown", "reason": None}
-    held = next((statement for statement in status.said if statement.holds), None)
+    held = next((statement for statement in status.statements if statement.holds), None)
     noted = next(
-        (statement for statement in status.said if not statement.holds and statement.condition != "ScalingActive"), None
+        (
+            statement
+            for statement in status.statements
+            if not statement.holds and statement.condition != "ScalingActive"
+        ),
+        None,
     )
     if held is None and status.ready:
         return {"state": "Note" if noted is not None else "Ready", "reason": _brief(noted)}
-    reasons = {statement.reason for statement in status.said if statement.holds}
+    reasons = {statement.reason for statement in status.statements if statement.holds}
     if reasons & RELEASING:
         return {"state": "Releasing", "reason": f"A release is under way ({', '.join(sorted(reasons & RELEASING))})"}
     calm = reasons and reasons <= {*SELF_MENDING, "Warming"}
@@ -214,7 +219,7 @@ def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame, rows:
     manifest = (
         next((group for group in cluster.groups if _label(group) == label), None) if cluster is not None else None
     )
-    route = _told(reading, label)
+    route = _reported_route(reading, label)
     revisions = status.revisions if status is not None else _routed(route)
     points = frame.history.points(label)
     return {
@@ -233,7 +238,7 @@ def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame, rows:
         ],
         "moves": _moves(label, frame),
         "sizing": _sizing(status) if status is not None else None,
-        "said": [_said(statement) for statement in status.said] if status is not None else None,
+        "said": [_statement(statement) for statement in status.statements] if status is not None else None,
         "release": _release(manifest, cluster, frame) if manifest is not None and cluster is not None else None,
         "events": list(_events(label, cluster)) if cluster is not None else [],
         "series": _series(points, frame.past.columns if frame.past and frame.past.group == label else {}),
@@ -340,7 +345,7 @@ def _sizing(status: GroupStatus) -> Document:
     return {"replicas": status.replicas, **asdict(status.sizing)}
 
 
-def _said(statement: Statement) -> Document:
+def _statement(statement: Statement) -> Document:
     return {
         "condition": statement.condition or None,
         "reason": statement.reason,

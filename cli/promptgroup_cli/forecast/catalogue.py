@@ -143,4 +143,4 @@ def _plain(name: str) -> str:
     return _DATED.sub("", _TUNED.sub("", name)).lower().replace("/meta-llama-", "/llama-")
 
 
-_PLAIN = {_plain(name): known_model for name, known_model in MODELS.items()}
+_PLAIN = {_plain(name): model_size for name, model_size in MODELS.items()}

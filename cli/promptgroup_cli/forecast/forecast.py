@@ -103,7 +103,7 @@ class Expectation:
     replicas: int
     use: float
     """Share of the KV cache that prefix and live sessions fill; more than 1 does not fit."""
-    kept: float
+    cached_histories: float
     """Share of sessions' histories that is cached when they return, in any tier, 0 to 1."""
     hit_rate: float
     """Share of prompt tokens that are cached, 0 to 1."""
@@ -124,7 +124,7 @@ def working_set(workload: Workload, replica: ReplicaForecast) -> WorkingSetForec
     return WorkingSetForecast(workload.prefix, workload.sessions * replica.held(workload.context))
 
 
-def kept_share(fill: float, turns: float) -> float:
+def cached_share(fill: float, turns: float) -> float:
     """Return the share of histories that are still cached when their session returns.
 
     Args:
@@ -161,27 +161,27 @@ def expect(
     token = SEQUENCE + replica.held(workload.prefix + workload.context) / replica.context_rate
     decoding = rate * workload.answer * token
     # more hits shorten answers, so fewer requests run and more capacity is left: iterate down from all histories cached
-    kept = 1.0
+    cached_histories = 1.0
     for _ in range(ROUNDS):
-        uncached = workload.turn + (1 - kept) * workload.history
+        uncached = workload.turn + (1 - cached_histories) * workload.history
         prefill = uncached / replica.prefill_rate
         utilization = rate * prefill + decoding
         running = min(workload.sessions, workload.rate * workload.answer * _stretch(replica.step, utilization))
-        before = kept
-        kept = _kept(workload, context, room, running)
+        before = cached_histories
+        cached_histories = _cached_histories(workload, context, room, running)
         copying = 0.0
         for tier in tiers:
-            reached = max(kept, _kept(workload, context, tier.room, running))
-            copying += (reached - kept) * tier.copy(replica.held(workload.history))
-            kept = reached
-        if before - kept < CLOSE:
+            reached = max(cached_histories, _cached_histories(workload, context, tier.room, running))
+            copying += (reached - cached_histories) * tier.copy(replica.held(workload.history))
+            cached_histories = reached
+        if before - cached_histories < CLOSE:
             break
     step = _step(replica.step, decoding, utilization)
     inf = prefill / (1 - utilization) + copying if utilization < 1 else math.inf
     return Expectation(
         replicas=replicas,
         use=forecast.use(replica.kv_tokens, replicas),
-        kept=kept,
+        cached_histories=cached_histories,
         hit_rate=1 - uncached / workload.prompt,
         uncached=uncached,
         utilization=utilization,
@@ -191,13 +191,13 @@ def expect(
     )
 
 
-def _kept(workload: Workload, context: float, room: float, running: float) -> float:
+def _cached_histories(workload: Workload, context: float, room: float, running: float) -> float:
     if not workload.history:
         return 1.0
     idle = workload.sessions - running
     left = room - running * context
     # no session is idle: those that run return at once
-    return kept_share(left / (idle * context), workload.turns) if idle else float(left > 0)
+    return cached_share(left / (idle * context), workload.turns) if idle else float(left > 0)
 
 
 def _stretch(step: float, utilization: float) -> float:

@@ -51,7 +51,7 @@ def gpu(name: str) -> Gpu:
     Raises:
         KeyError: with the names to choose from.
     """
-    result = [known for known in GPUS if name.upper() in {known.upper(), known.split("-")[0].upper()}]
+    result = [gpu for gpu in GPUS if name.upper() in {gpu.upper(), gpu.split("-")[0].upper()}]
     if len(result) == 1:
         return GPUS[result[0]]
     raise KeyError(", ".join(result or GPUS))

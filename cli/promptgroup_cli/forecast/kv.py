@@ -23,7 +23,7 @@ TOLERANCE = 0.1
 """Share of the GPUs' memory by which computation and report may differ: GB against GiB is 7 %, activations the rest."""
 
 
-def heads_kept(shape: ModelConfig, gpus: int) -> int:
+def stored_heads(shape: ModelConfig, gpus: int) -> int:
     """Return the KV heads that all GPUs of a replica store together, copies included.
 
     Raises:
@@ -43,7 +43,7 @@ def token_bytes(shape: ModelConfig, width: int, gpus: int = 1) -> int:
         width: bytes of a number, see BYTES.
         gpus: of one replica (tensor parallelism).
     """
-    return (shape.full + shape.windowed) * heads_kept(shape, gpus) * shape.width * width
+    return (shape.full + shape.windowed) * stored_heads(shape, gpus) * shape.width * width
 
 
 def context_share(shape: ModelConfig, tokens: float) -> float:

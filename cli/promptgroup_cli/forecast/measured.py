@@ -19,7 +19,7 @@ from promptgroup_cli.forecast.tiers import TierForecast
 
 SIZES = 2
 """Fewest different sizes that make a line."""
-LEAST_FOUND = 0.5
+LEAST_SHARE = 0.5
 """Share of a prompt that a tier must supply for the request to count as a copy."""
 MOST_COMPUTED = 0.1
 """Share of a prompt that may be cached for the request to count as computed."""
@@ -46,14 +46,14 @@ class Timing:
     tiered: int
     """Upper bound of the cached tokens that a KV tier supplied."""
     seconds: float
-    asked: int
+    length: int
     """The requested length: texts of one length differ by some tokens."""
 
 
 class Point(NamedTuple):
     """One request that was measured."""
 
-    asked: int
+    length: int
     tokens: float
     seconds: float
 
@@ -106,7 +106,7 @@ def through(points: Sequence[Point]) -> TimeLine | None:
     """Return the line through the fastest request of each length; None where time does not grow with the tokens."""
     fastest: dict[int, Point] = {}
     for point in points:
-        fastest[point.asked] = min(point, fastest.get(point.asked, point), key=lambda item: item.seconds)
+        fastest[point.length] = min(point, fastest.get(point.length, point), key=lambda item: item.seconds)
     result = list(fastest.values())
     start, slope = _fitted(result)
     if slope <= 0:
@@ -131,7 +131,7 @@ def _fitted(points: Sequence[Point]) -> tuple[float, float]:
 def prefill(timings: Sequence[Timing]) -> TimeLine | None:
     """Return the line through the requests that were computed; None where there are too few."""
     computed = [timing for timing in timings if timing.cached <= MOST_COMPUTED * timing.prompt]
-    return through([Point(timing.asked, timing.prompt - timing.cached, timing.seconds) for timing in computed])
+    return through([Point(timing.length, timing.prompt - timing.cached, timing.seconds) for timing in computed])
 
 
 def is_sure(error: float, rates: Between) -> bool:
@@ -169,12 +169,12 @@ def copying(timings: Sequence[Timing], computing: TimeLine) -> TierFigures | Non
 
 def copies(timings: Sequence[Timing]) -> list[Timing]:
     """Return the requests whose prompts a tier supplied."""
-    return [timing for timing in timings if timing.tiered >= LEAST_FOUND * timing.prompt]
+    return [timing for timing in timings if timing.tiered >= LEAST_SHARE * timing.prompt]
 
 
 def _copied(timings: Sequence[Timing], token: float) -> TimeLine | None:
     points = [(copy, copy.seconds - (copy.prompt - copy.cached) * token) for copy in copies(timings)]
-    return through([Point(timing.asked, timing.tiered, seconds) for timing, seconds in points])
+    return through([Point(timing.length, timing.tiered, seconds) for timing, seconds in points])
 
 
 def at_least(timings: Sequence[Timing]) -> Timing:

@@ -35,7 +35,7 @@ class ModelConfig:
     """Layers whose state does not grow with tokens."""
 
 
-_KEPT = {"full_attention", "attention", "global_attention"}
+_FULL = {"full_attention", "attention", "global_attention"}
 _WINDOWED = {"sliding_attention", "chunked_attention", "local_attention"}
 _CONSTANT = {"linear_attention", "mamba", "mamba2", "conv", "recurrent"}
 """The words of `layer_types`."""
@@ -76,13 +76,13 @@ def shape(config: Mapping[str, object]) -> ModelConfig:
         if text.get(key):
             raise ConfigError(f"config.json sets {key}: {reason}")
     layers = _number(text, "num_hidden_layers", "n_layer", "num_layers")
-    heads, width = _kept(text)
+    heads, width = _heads(text)
     full, windowed, constant = _layout(text, layers)
     window = _number(text, "sliding_window", "attention_chunk_size") if windowed else 0
     return ModelConfig(full, heads, width, windowed, window, constant)
 
 
-def _kept(text: Mapping[str, object]) -> tuple[int, int]:
+def _heads(text: Mapping[str, object]) -> tuple[int, int]:
     """Return the KV heads of a layer, and the numbers that each stores per token."""
     if text.get("kv_lora_rank"):
         return 1, _number(text, "kv_lora_rank") + _number(text, "qk_rope_head_dim")
@@ -124,7 +124,7 @@ def _by_types(text: Mapping[str, object]) -> tuple[int, int, int] | None:
     """Return the layout from a list of words (`layer_types`) or of letters (of Nemotron-H: `*`, M, -)."""
     types = text.get("layer_types")
     if isinstance(types, (list, tuple)):
-        unknown = sorted({str(kind) for kind in types} - _KEPT - _WINDOWED - _CONSTANT)
+        unknown = sorted({str(kind) for kind in types} - _FULL - _WINDOWED - _CONSTANT)
         if unknown:
             raise ConfigError(f"config.json names the layer types {', '.join(unknown)}: what they keep is not known")
         windowed = sum(kind in _WINDOWED for kind in types)

@@ -32,7 +32,7 @@ class TraceRequest:
 class ReuseCurve:
     """The share of prompt tokens that hit a cache, by its size."""
 
-    __slots__ = ("_distances", "_found", "prompt_tokens", "requests")
+    __slots__ = ("_distances", "_hits", "prompt_tokens", "requests")
 
     def __init__(self, reused: dict[int, int], prompt_tokens: int, requests: int) -> None:
         """Store the counts.
@@ -43,18 +43,18 @@ class ReuseCurve:
             requests: number of them.
         """
         self._distances = sorted(reused)
-        self._found = [0, *accumulate(reused[distance] for distance in self._distances)]
+        self._hits = [0, *accumulate(reused[distance] for distance in self._distances)]
         self.prompt_tokens = prompt_tokens
         self.requests = requests
 
-    def found(self, tokens: float) -> float:
+    def hit_rate(self, tokens: float) -> float:
         """Return the share of prompt tokens that hit a cache of so many tokens, 0 to 1."""
-        return self._found[bisect_right(self._distances, tokens)] / self.prompt_tokens if self.prompt_tokens else 0.0
+        return self._hits[bisect_right(self._distances, tokens)] / self.prompt_tokens if self.prompt_tokens else 0.0
 
     @property
     def most(self) -> float:
         """Share of prompt tokens that hit a cache without bounds."""
-        return self._found[-1] / self.prompt_tokens if self.prompt_tokens else 0.0
+        return self._hits[-1] / self.prompt_tokens if self.prompt_tokens else 0.0
 
 
 class _Recency:

@@ -137,7 +137,7 @@ class TierRow:
     """The last one; None for the GPUs' memory alone."""
     tokens: float
     """KV tokens that it holds: of one replica, or of the pool."""
-    kept: float
+    cached_histories: float
     """Share of sessions' histories that is cached in this tier or a nearer one, 0 to 1."""
     hit_rate: float
     """Share of prompt tokens that is cached, 0 to 1, with the given number of replicas."""

@@ -60,7 +60,7 @@ RULES: tuple[Rule, ...] = (
 )
 """The registry. docs/how-to/cli.md has a line for each."""
 
-KEPT = 20
+MOST_FINDINGS = 20
 """Findings of one rule that are listed; the number of further ones is reported."""
 
 
@@ -93,7 +93,7 @@ class Linter:
         """
         self._show = show
         self._prompts = 0
-        self._found: list[Finding] = []
+        self._findings: list[Finding] = []
         self._counts: Counter[tuple[str, Severity]] = Counter()
         self._variants = Variants(show)
         self._prefixes = Prefixes(block)
@@ -131,16 +131,16 @@ class Linter:
         """End the run and return its findings."""
         for item in (self._variants, *self._across):
             self._keep(item.findings())
-        self._found.sort(
+        self._findings.sort(
             key=lambda finding: (-finding.severity, -finding.requests, finding.place.file, finding.place.line)
         )
         more = Counter[str]()
         for (rule, _), count in self._counts.items():
             more[rule] += count
-        more.subtract(finding.rule.id for finding in self._found)
+        more.subtract(finding.rule.id for finding in self._findings)
         return LintReport(
             self._prompts,
-            tuple(self._found),
+            tuple(self._findings),
             tuple((rule, count) for rule, count in more.items() if count),
             max((severity for _, severity in self._counts), default=None),
             tuple(self._prefixes.table()),
@@ -152,5 +152,5 @@ class Linter:
         for finding in findings:
             kind = (finding.rule.id, finding.severity)
             self._counts[kind] += 1
-            if self._counts[kind] <= KEPT:
-                self._found.append(finding)
+            if self._counts[kind] <= MOST_FINDINGS:
+                self._findings.append(finding)

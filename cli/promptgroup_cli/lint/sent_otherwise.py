@@ -66,12 +66,12 @@ class SentOtherwise:
             ends_line = text.endswith("\n")
             self._declared.append((form, _Declared(exact, trimmed, place, ends_line)))
             return
-        known = self._sent.setdefault(form, {}) if form in self._sent or self._count < TRACKED else {}
-        if exact not in known and self._count < TRACKED:
+        forms = self._sent.setdefault(form, {}) if form in self._sent or self._count < TRACKED else {}
+        if exact not in forms and self._count < TRACKED:
             self._count += 1
-            known[exact] = _Sent(exact, trimmed, place)
-        if exact in known:
-            known[exact].requests += 1
+            forms[exact] = _Sent(exact, trimmed, place)
+        if exact in forms:
+            forms[exact].requests += 1
 
     def findings(self) -> Iterator[Finding]:
         """Yield the declared prompts that are sent otherwise."""

@@ -103,7 +103,7 @@ _LINE_BLANKS = re.compile(r"(?<![ \t\n])[ \t]++(?=\r?\n[^\s])")
 def findings(subject: LintSubject) -> Iterator[Finding]:
     """Yield the dangerous spellings of one prompt: the first place of each rule."""
     for field, text in subject.texts():
-        for rule, start in _found(text):
+        for rule, start in _matches(text):
             yield Finding(rule, rule.severity, subject.place(field, text, start), rule.title)
     system = subject.system
     if subject.origin is Origin.MANIFEST and system != (stripped := system.rstrip()):
@@ -112,7 +112,7 @@ def findings(subject: LintSubject) -> Iterator[Finding]:
         yield Finding(rule, rule.severity, place, rule.title)
 
 
-def _found(text: str) -> Iterator[tuple[Rule, int]]:
+def _matches(text: str) -> Iterator[tuple[Rule, int]]:
     if (start := text.find("\r\n")) >= 0:
         yield LINE_ENDS, start
     if (start := text.find("\0")) >= 0:

@@ -45,7 +45,7 @@ class _Lists:
     spellings: dict[int, int] = field(default_factory=dict)
     """Hash of a list → hash of its first spelling."""
     requests: int = 0
-    found: dict[str, Finding] = field(default_factory=dict)
+    by_rule: dict[str, Finding] = field(default_factory=dict)
     """Findings by rule."""
 
 
@@ -85,13 +85,13 @@ class Tooling:
     def findings(self) -> Iterator[Finding]:
         """Yield the differences between tool lists."""
         for lists in self._by_text.values():
-            for finding in lists.found.values():
+            for finding in lists.by_rule.values():
                 text = finding.message.format(len(lists.orders))
                 yield Finding(finding.rule, finding.severity, finding.place, text, lists.requests)
 
 
 def _note(lists: _Lists, rule: Rule, place: FindingPlace, value: str) -> None:
-    lists.found.setdefault(rule.id, Finding(rule, rule.severity, place, value))
+    lists.by_rule.setdefault(rule.id, Finding(rule, rule.severity, place, value))
 
 
 def _hash(content: bytes) -> int:

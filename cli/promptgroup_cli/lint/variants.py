@@ -65,7 +65,7 @@ class Variants:
     def __init__(self, show: int) -> None:
         self._show = show
         self._classes: dict[tuple[str, str, int], _Class] = {}
-        self._known: dict[tuple[str, str, int], _Class] = {}
+        self._by_hash: dict[tuple[str, str, int], _Class] = {}
         """Texts by their hash."""
         self._declared = 0
         self.unexamined = 0
@@ -80,13 +80,13 @@ class Variants:
         new = False
         for part, text in subject.texts():
             key = (scope, part, _hash(text))
-            known = self._known.get(key)
-            if known is not None:
-                known.requests += 1
-            elif len(self._known) >= EXAMINED:
+            same = self._by_hash.get(key)
+            if same is not None:
+                same.requests += 1
+            elif len(self._by_hash) >= EXAMINED:
                 self.unexamined += 1
             else:
-                self._known[key] = self._classified(scope, subject, part, text)
+                self._by_hash[key] = self._classified(scope, subject, part, text)
                 new = True
         return new
 

@@ -1,4 +1,4 @@
 """The sources of the commands' values: files, the cluster, its routers.
 
-It may not import `embedding`, `dashboard` or `commands`.
+It may not import `calibration`, `dashboard` or `commands`.
 """

@@ -22,7 +22,7 @@ SECONDS = 15.0
 """Deadline for the whole answer of a router whose address was given."""
 ANSWER_BYTES = 64 << 20
 """Limit of that answer: the metrics of a router with a thousand groups have 5 MiB."""
-MOST_SAID = 300
+MOST_CHARACTERS = 300
 """Characters that are shown of a router's error, and of an error that the client library logs."""
 
 CHANGES = ("/responses/purge",)
@@ -264,7 +264,7 @@ def router_at(url: str, token: str = "") -> Router:
 def _reason(answer: bytes) -> str:
     """Return a router's own reason for a refusal."""
     try:
-        return str(bounded_json.parse(answer)["error"]["message"])[:MOST_SAID]
+        return str(bounded_json.parse(answer)["error"]["message"])[:MOST_CHARACTERS]
     except (JsonError, KeyError, TypeError):
         return "it does not say why"
 
@@ -280,12 +280,12 @@ def _ready(pod: Manifest) -> bool:
 
 
 class _Listener(logging.Handler):
-    def __init__(self, said: list[str]) -> None:
+    def __init__(self, messages: list[str]) -> None:
         super().__init__(logging.ERROR)
-        self._said = said
+        self._messages = messages
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._said.append(" ".join(record.getMessage().split())[:MOST_SAID])
+        self._messages.append(" ".join(record.getMessage().split())[:MOST_CHARACTERS])
 
 
 _SILENT = logging.NullHandler()

@@ -255,7 +255,7 @@ def chosen(listed: Iterable[Document], sample: Mapping[str, SamplePrompt], desir
 
 
 def note(document: Document) -> str:
-    """Describe the known variation of a prefix; empty where none is known."""
+    """Describe how a prefix varies; empty where no variation was observed."""
     value = []
     if "near" in document:
         value.append(f"drift of {document['near']['group']} at byte {document['near']['atByte']:.0f}")
@@ -267,6 +267,6 @@ def note(document: Document) -> str:
 
 
 def saves(document: Document) -> float | None:
-    """Return the replicas that computing a prefix for each of its requests keeps busy; None where no rate is known."""
+    """Return the replicas that computing a prefix for each of its requests keeps busy; None without a measured rate."""
     rate = document.get("prefillTokensPerSecond", 0.0)
     return float(document["tokensPerSecond"]) / rate if rate else None

@@ -13,7 +13,7 @@ from promptgroup_contract.fingerprint import short
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import CHAT_PATH
 
-Told = Mapping[str, Any]
+Document = Mapping[str, Any]
 """The answer to `POST /explain`; `promptgroup_router.explain` lists its fields."""
 
 _HEADS = ("REPLICA", "RING", "STATE", "REQUESTS", "CACHED", "WAIT", "PREFILL", "STEP", "MARGIN", "COST")
@@ -58,7 +58,7 @@ def parse_explanation(by: str, answer: bytes) -> dict[str, Any]:
         raise no_router(by) from None
 
 
-def facts(result: Told) -> Iterator[tuple[str, str]]:
+def facts(result: Document) -> Iterator[tuple[str, str]]:
     """Yield the named texts: the request, and its destination or the reason why it is refused."""
     if "match" in result:
         yield from _request(result)
@@ -72,7 +72,7 @@ def facts(result: Told) -> Iterator[tuple[str, str]]:
     yield "Goes to", f"{result['choice'] or 'no replica yet'}: {result['why']} ({result['policy']})"
 
 
-def candidates(result: Told) -> list[Sequence[str]]:
+def candidates(result: Document) -> list[Sequence[str]]:
     """Return the table of the replicas, its heads first; empty for a request that is refused."""
     if result["refusal"] is not None:
         return []
@@ -80,7 +80,7 @@ def candidates(result: Told) -> list[Sequence[str]]:
     return [row if weighed else row[:_WEIGHED] for row in (_HEADS, *_rows(result))]
 
 
-def _request(result: Told) -> Iterator[tuple[str, str]]:
+def _request(result: Document) -> Iterator[tuple[str, str]]:
     yield "Group", _group(result["match"])
     if (caller := result.get("caller")) is not None:  # earlier routers do not report it
         yield "Caller", caller["name"] or _UNKNOWN
@@ -92,7 +92,7 @@ def _request(result: Told) -> Iterator[tuple[str, str]]:
     yield "Tokens", f"about {tokens['prompt']:,}, with {parts}"
 
 
-def _group(match: Told) -> str:
+def _group(match: Document) -> str:
     if match["group"] is not None:
         return f"{match['group']} ({_model(match)}), matched {_HOW[match['how']]}"
     missed = match["nearMiss"]
@@ -102,12 +102,12 @@ def _group(match: Told) -> str:
     return f"none ({_model(match)}): {_UNGROUPED}{near}"
 
 
-def _model(match: Told) -> str:
+def _model(match: Document) -> str:
     alias = match.get("alias")  # earlier routers do not report it
     return f"model {match['model']}" + (f" by its alias {alias}" if alias else "")
 
 
-def _session(session: Told) -> str:
+def _session(session: Document) -> str:
     source = session["source"]
     if session["named"]:
         key = f"named by {source}"
@@ -121,13 +121,13 @@ def _session(session: Told) -> str:
     return f"{session['key']}, {key}; {where}"
 
 
-def _revision(revision: Told) -> str:
+def _revision(revision: Document) -> str:
     share = f"weight {revision['weight']} of {revision['weights']}"
     reason = _WHY.get(revision["why"], "drawn by weight for a new session")
     return f"{short(revision['fingerprint'])} ({share}): {reason}"
 
 
-def _rows(result: Told) -> Iterator[Sequence[str]]:
+def _rows(result: Document) -> Iterator[Sequence[str]]:
     """Yield the candidates in the order of the router, then the slots that get no requests."""
     ring = {item["replica"]: (str(place), item["state"]) for place, item in enumerate(result["ring"])}
     for candidate in result["candidates"]:
@@ -143,7 +143,7 @@ def _rows(result: Told) -> Iterator[Sequence[str]]:
         yield replica, place, state
 
 
-def _state(candidate: Told, state: str) -> str:
+def _state(candidate: Document, state: str) -> str:
     if candidate["ejected"]:
         return "Ejected"
     if candidate["room"] is False:
@@ -151,7 +151,7 @@ def _state(candidate: Told, state: str) -> str:
     return "Lent" if candidate["lent"] else state
 
 
-def _cost(cost: Told | None) -> Iterator[str]:
+def _cost(cost: Document | None) -> Iterator[str]:
     if cost is None:
         return
     yield f"{cost['cachedTokens']:,}"

@@ -107,7 +107,9 @@ class GroupStatus:
     """Replicas that start, the least advanced first."""
     start: Mapping[str, Any]
     """Durations of the latest starts, as the status has them; empty where none is recorded."""
-    said: tuple[Statement, ...]
+    prefetch: Mapping[str, Any]
+    """Nodes that pull the weights ahead, as the status has them; empty for a group without that."""
+    statements: tuple[Statement, ...]
     """Conditions that keep it from being Ready, causes before effects; then the notes."""
     revisions: tuple[RevisionRow, ...]
     """Revisions, the newest first."""
@@ -181,7 +183,8 @@ def group_status(
         ),
         starting=tuple(_starting(decoded, now)),
         start=status.get("start", {}),
-        said=(
+        prefetch=status.get("prefetch", {}),
+        statements=(
             *_unseen(metadata, status, kubectl, now),
             *(_said(conditions, sized=bool(sizing)) if status.get("observedGeneration", -1) >= 0 else ()),
         ),

@@ -4,6 +4,7 @@ A log is read line by line, so that its size does not matter; everything else is
 file.
 """
 
+import argparse
 import enum
 import re
 from collections.abc import Iterator, Mapping
@@ -64,6 +65,25 @@ SUFFIXES = {
 }
 JSON_SUFFIX = ".json"
 """A file of this name is a request, a log or a manifest, and never a prompt."""
+
+
+def add_files(parser: argparse.ArgumentParser, default: list[str] | None = None) -> None:
+    """Add the flags that name a command's files and their format; without a default, a file must be named."""
+    parser.add_argument(
+        "files",
+        nargs="+" if default is None else "*",
+        default=default,
+        metavar="FILE",
+        help="a prompt, a request body (OpenAI's chat and text completions and responses, Anthropic's messages), a log "
+        f"of bodies (JSON Lines), or PromptGroups; - for standard input{'' if default is None else ' (default)'}",
+    )
+    parser.add_argument(
+        "--as",
+        dest="format",
+        type=InputFormat,
+        choices=tuple(InputFormat),
+        help="format of the files (default: by name)",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +237,13 @@ def _body_in(record: object, wrapped: int, path: bytes | None) -> tuple[dict[str
     key = next((key for key in WRAPPERS if key in record), None)
     if key is None:
         return None, None
-    inner, result = _body_in(record[key], wrapped - 1, _told(record) or path)
+    inner, result = _body_in(record[key], wrapped - 1, _named_path(record) or path)
     if inner is None and key == INPUT and isinstance(record[INPUT], str | list):
         return record, path  # this field is the request's own input
     return inner, result
 
 
-def _told(record: Mapping[str, object]) -> bytes | None:
+def _named_path(record: Mapping[str, object]) -> bytes | None:
     """Return the path that a record names, as those of OpenAI's batches do, if routers serve it."""
     url = record.get("url")
     path = url.encode(errors="replace") if isinstance(url, str) else b""

@@ -53,8 +53,8 @@ def find_kubeconfig(choice: ClusterChoice, settings: Settings) -> FoundKubeconfi
     contexts = _named(documents, "contexts", "context")
     current = next((document["current-context"] for document in documents if document.get("current-context")), "")
     if choice.context and choice.context not in contexts:
-        known = ", ".join([*list(contexts)[:MOST_NAMED], *(["..."] if len(contexts) > MOST_NAMED else [])])
-        has = f"whose contexts are {known}" if contexts else "which has no contexts"
+        listed = ", ".join([*list(contexts)[:MOST_NAMED], *(["..."] if len(contexts) > MOST_NAMED else [])])
+        has = f"whose contexts are {listed}" if contexts else "which has no contexts"
         raise InputError(
             f"--context {choice.context!r} is not in {joined}, {has}{did_you_mean(choice.context, contexts)}"
         )

@@ -102,17 +102,17 @@ def router_page(metrics: str, table: Mapping[str, Any]) -> RouterPage:
     )
 
 
-def _replica(id_: str, known: Mapping[str, Any]) -> ReplicaRate:
+def _replica(id_: str, earlier: Mapping[str, Any]) -> ReplicaRate:
     member = member_parts(MemberId(id_))
     return ReplicaRate(
         group=member.group,
         revision=member.revision,
         slot=member.slot,
         rank=member.rank,
-        in_flight=known["inFlight"],
-        wait=known["waitSeconds"],
-        sessions=known["liveSessions"],
-        filled=known["liveTokens"] / known["kvTokens"],
+        in_flight=earlier["inFlight"],
+        wait=earlier["waitSeconds"],
+        sessions=earlier["liveSessions"],
+        filled=earlier["liveTokens"] / earlier["kvTokens"],
     )
 
 
@@ -169,12 +169,12 @@ def by_slot(rates: Iterable[ReplicaRate]) -> dict[tuple[ShortFingerprint, int], 
     """
     result: dict[tuple[ShortFingerprint, int], ReplicaRate] = {}
     for rate in rates:
-        known = result.get((rate.revision, rate.slot), ReplicaRate(rate.group, rate.revision, rate.slot))
+        earlier = result.get((rate.revision, rate.slot), ReplicaRate(rate.group, rate.revision, rate.slot))
         result[rate.revision, rate.slot] = replace(
-            known,
-            in_flight=known.in_flight + rate.in_flight,
-            wait=max(known.wait, rate.wait),
-            sessions=known.sessions + rate.sessions,
-            filled=max(known.filled, rate.filled),
+            earlier,
+            in_flight=earlier.in_flight + rate.in_flight,
+            wait=max(earlier.wait, rate.wait),
+            sessions=earlier.sessions + rate.sessions,
+            filled=max(earlier.filled, rate.filled),
         )
     return result

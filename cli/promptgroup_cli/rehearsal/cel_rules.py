@@ -31,12 +31,12 @@ def broken_rules(name: str, spec: PromptGroupSpec, old: PromptGroupSpec | None =
     """
     for rule in rules_of(PromptGroup):
         if not HOLDS[rule["rule"]](_Root(name, spec)):
-            yield _said("", rule)
+            yield _fault("", rule)
     yield from _broken("spec", spec)
     if old is not None:
         for rule in rules_of(PromptGroupSpec):
             if rule["rule"] in KEEPS and not KEEPS[rule["rule"]](spec, old):
-                yield _said("spec", rule)
+                yield _fault("spec", rule)
 
 
 def rules_of(model: type[BaseModel]) -> list[dict[str, str]]:
@@ -51,7 +51,7 @@ def _broken(path: str, value: Any) -> Iterator[str]:
     if isinstance(value, BaseModel):
         for rule in rules_of(type(value)):
             if rule["rule"] not in KEEPS and not HOLDS[rule["rule"]](value):
-                yield _said(path, rule)
+                yield _fault(path, rule)
         for name, field in type(value).model_fields.items():
             if name not in value.model_fields_set:
                 continue  # a default keeps all rules, or means that an engine or a prompt is absent
@@ -61,6 +61,6 @@ def _broken(path: str, value: Any) -> Iterator[str]:
             yield from _broken(f"{path}[{index}]", item)
 
 
-def _said(path: str, rule: Mapping[str, str]) -> str:
+def _fault(path: str, rule: Mapping[str, str]) -> str:
     where, message = (path + rule.get("fieldPath", "")).lstrip("."), rule["message"]
     return message if message.startswith(where) else f"{where}: {message}"

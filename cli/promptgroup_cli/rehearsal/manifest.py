@@ -99,7 +99,7 @@ def read_group(content: str, namespace: str, now: datetime, old: PromptGroupSpec
     text = references.declared(spec, values)
     problem = text if isinstance(text, Problem) else desired.template_problem(group)
     if problem is not None:
-        raise ManifestRefused(_said(problem))
+        raise ManifestRefused(_described(problem))
     assert isinstance(text, PromptText)  # noqa: S101 - else it is the problem
     template = template_faults(spec.engine.template)
     if template:
@@ -163,7 +163,7 @@ def _declared(raw: Mapping[str, Any], objects: Sequence[Mapping[str, Any]], name
     unpinned = given.model_copy(update={"fingerprint": None})
     text = prompt.resolve(unpinned, _values(objects, prompt.references(given), namespace, key.namespace))
     if isinstance(text, Problem):
-        raise ManifestError(f"PromptGroup {key.name}: {_said(text)}")
+        raise ManifestError(f"PromptGroup {key.name}: {_described(text)}")
     return Declared(key, text, given.fingerprint, template)
 
 
@@ -249,12 +249,12 @@ def _value(value: object) -> str:
 
 
 def _unknown(raw: Mapping[str, Any]) -> Iterator[str]:
-    for path in _name_collisions("spec", raw["spec"], _known_fields()):
+    for path in _name_collisions("spec", raw["spec"], _schema()):
         yield f"{path} is not a field of a PromptGroup: kubectl refuses it, and the plan ignores it"
 
 
 @functools.cache
-def _known_fields() -> Mapping[str, Any]:
+def _schema() -> Mapping[str, Any]:
     """Return the schema of a PromptGroup's spec, which takes longer to make than a plan."""
     spec: Mapping[str, Any] = crd.structural(PromptGroup)["properties"]["spec"]
     return spec
@@ -311,6 +311,6 @@ def _data(raw: Mapping[str, Any]) -> dict[str, str]:
     return texts | {str(key): str(value) for key, value in clear.items()}
 
 
-def _said(problem: Problem) -> str:
+def _described(problem: Problem) -> str:
     missing = problem.reason in ("PromptNotFound", "ToolsNotFound", "MessagesNotFound")
     return problem.message + (": add it to the file, in a document of its own" if missing else "")

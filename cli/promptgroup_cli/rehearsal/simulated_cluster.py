@@ -1,6 +1,6 @@
 """A simulated cluster with one PromptGroup: plans are carried out, and nothing else changes. Does no I/O.
 
-    controllers  Deployments and ReplicaSets act at once: surge, order of deletion
+    controllers  Deployments, ReplicaSets and LeaderWorkerSets act at once: surge, order of deletion
     nodes        a pod is ready so long after its creation, a terminating one is removed once routers have dropped it
     engines      a warm-up succeeds at once, a replica that drains idles after IDLE_AFTER
     routers      follow the PromptRoute at once; sessions split as the weights say
@@ -11,18 +11,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import count
 
 from promptgroup_contract import names
 from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_operator.base import timestamps
 from promptgroup_operator.engines.drain_hook import ROUTED_SECONDS
+from promptgroup_operator.nodes.leader_worker_set import as_deployment
 from promptgroup_operator.observe import decode
 from promptgroup_operator.plan import desired, prompt_route
 from promptgroup_operator.plan.plan import Plan, route_unwritten, unwritten
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import (
+    LEADER_WORKER_SET,
     NO_CONTAINER,
+    WORKLOADS,
     ContainerId,
     GroupObject,
     Manifest,
@@ -92,10 +96,16 @@ class SimulatedCluster:
             for deployment in self._deployments()
         )
         traffic = self._traffic(revisions, now) if len(revisions) > 1 else None
-        return World(self._group, self._text, revisions, (), dict(self._live), traffic=traffic)
+        live = {**self._live, **{(item["kind"], item["metadata"]["name"]): item for item in self._deployments()}}
+        return World(self._group, self._text, revisions, (), live, traffic=traffic)
 
     def _deployments(self) -> list[Manifest]:
-        return [item for (kind, _), item in sorted(self._live.items()) if kind == "Deployment"]
+        """Return the workloads, as Deployments."""
+        return [
+            as_deployment(item) if kind == LEADER_WORKER_SET else item
+            for (kind, _), item in sorted(self._live.items())
+            if kind in WORKLOADS
+        ]
 
     def _seen(self, pod: Pod, now: datetime) -> Pod:
         if pod.draining_since is None:
@@ -178,7 +188,7 @@ class SimulatedCluster:
                 )
 
     def controllers(self) -> bool:
-        """Run the controllers of Deployments and ReplicaSets. Return True if they did anything."""
+        """Run the controllers of workloads. Return True if they did anything."""
         before = dict(self._pods)
         for deployment in self._deployments():
             self._roll(deployment)
@@ -194,7 +204,13 @@ class SimulatedCluster:
         old = [pod for pod in alive if pod.settings != settings]
         room = replicas + (rolling["maxSurge"] if old else 0) - len(alive)
         for _ in range(min(room, replicas - len(new))):
-            self._create(deployment["metadata"]["name"], fingerprint, settings, desired.deployment_ranks(deployment))
+            self._create(
+                deployment["metadata"]["name"],
+                fingerprint,
+                settings,
+                desired.deployment_ranks(deployment),
+                ordered=deployment["kind"] == LEADER_WORKER_SET,
+            )
         spare = sum(pod.is_warm for pod in alive) - replicas + rolling["maxUnavailable"]
         for pod in sorted(old, key=_rank):
             if not pod.is_warm or spare > 0:
@@ -203,9 +219,13 @@ class SimulatedCluster:
         for pod in sorted(new, key=_rank)[: max(0, len(new) - replicas)]:
             self._delete(pod)
 
-    def _create(self, deployment: str, fingerprint: Fingerprint, settings: str, ranks: int = 1) -> None:
+    def _create(
+        self, deployment: str, fingerprint: Fingerprint, settings: str, ranks: int = 1, *, ordered: bool = False
+    ) -> None:
+        """Create a pod; `ordered` for that of a StatefulSet, which gets the lowest free ordinal."""
         self._made += 1
         name = f"{deployment}-{self._made:04d}"
+        taken = {pod.ordinal for pod in self._pods.values() if pod.fingerprint == fingerprint and not pod.deleting}
         self._pods[name] = Pod(
             name=name,
             uid=name,
@@ -222,6 +242,7 @@ class SimulatedCluster:
             draining_since=None,
             settings=settings,
             ranks=ranks,
+            ordinal=next(ordinal for ordinal in count() if ordinal not in taken) if ordered else None,
         )
 
     def _delete(self, pod: Pod) -> None:
@@ -236,7 +257,12 @@ def _ready_at(pod: Pod, pace: SimulatedPace) -> datetime:
 
 
 def _rank(pod: Pod) -> tuple[bool, int, str]:
-    """Return the order of deletion (ActivePodsWithRanks): not ready, then the lowest deletion cost."""
+    """Return the order of deletion (ActivePodsWithRanks): not ready, then the lowest deletion cost.
+
+    Of the leaders of a LeaderWorkerSet, that with the highest ordinal is deleted first.
+    """
+    if pod.ordinal is not None:
+        return False, -pod.ordinal, pod.name
     return pod.is_warm, PodUpdate(pod.name, pod.uid, pod.slot, pod.draining_since).deletion_cost, pod.name
 
 

@@ -10,7 +10,7 @@ from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_operator.api.prompt_group import StepSpec
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout.release import ALL, RevisionPhase, step_at
-from promptgroup_operator.world.snapshot import Manifest, Pod, RevisionState, World
+from promptgroup_operator.world.snapshot import WORKLOADS, Manifest, Pod, RevisionState, World
 
 Live = Mapping[tuple[str, str], Manifest]
 """Objects by kind and name."""
@@ -75,23 +75,23 @@ def _is_ready(world: World) -> bool:
 def _created(old: Live, new: Live) -> Iterator[str]:
     made: dict[str, list[str]] = {}
     for kind, name in sorted(new.keys() - old.keys()):
-        if kind == "Deployment":
-            yield f"Deployment {name} is created with {replicas(new[kind, name]['spec']['replicas'])}"
+        if kind in WORKLOADS:
+            yield f"{kind} {name} is created with {replicas(new[kind, name]['spec']['replicas'])}"
         else:
             made.setdefault(name, []).append(kind)
     yield from (f"{' and '.join(kinds)} {name} {_verb(kinds, 'is', 'are')} created" for name, kinds in made.items())
 
 
 def _changed(old: Live, new: Live) -> Iterator[str]:
-    """Yield the changes of Deployments, those that shrink first: they free capacity."""
-    both = [(old[key], new[key]) for key in new.keys() & old.keys() if key[0] == "Deployment"]
-    both.sort(key=lambda pair: (pair[1]["spec"]["replicas"] > pair[0]["spec"]["replicas"], pair[1]["metadata"]["name"]))
-    for before, after in both:
-        name, counts = after["metadata"]["name"], [item["spec"]["replicas"] for item in (before, after)]
+    """Yield the changes of workloads, those that shrink first: they free capacity."""
+    both = [(*key, old[key], new[key]) for key in new.keys() & old.keys() if key[0] in WORKLOADS]
+    both.sort(key=lambda item: (item[3]["spec"]["replicas"] > item[2]["spec"]["replicas"], item[1]))
+    for kind, name, before, after in both:
+        counts = [item["spec"]["replicas"] for item in (before, after)]
         if counts[0] != counts[1]:
-            yield f"Deployment {name} is scaled from {counts[0]} to {replicas(counts[1])}"
+            yield f"{kind} {name} is scaled from {counts[0]} to {replicas(counts[1])}"
         if desired.settings_of(before) != desired.settings_of(after):
-            yield f"Deployment {name} gets another pod template; its pods are replaced one by one"
+            yield f"{kind} {name} gets another pod template; its pods are replaced one by one"
 
 
 def replicas(count: int) -> str:

@@ -166,15 +166,11 @@ def answer(question: SizeQuestion) -> SizeAnswer:
     )
 
 
-def _link(engine: EngineEstimate) -> float:
-    return engine.gpu.link * engine.gpus
-
-
 def _tiers_of(question: SizeQuestion, chosen: Sequence[Tier]) -> TiersOf:
     engine, prefix = question.engine, question.workload.prefix
 
     def of(replicas: int) -> Sequence[TierForecast]:
-        return kv_tiers.forecasts(chosen, replicas, prefix, engine.token_bytes, _link(engine))
+        return kv_tiers.forecasts(chosen, replicas, prefix, engine.token_bytes, engine.gpu.link * engine.gpus)
 
     return of
 
@@ -206,9 +202,9 @@ def _rows(question: SizeQuestion, given: int) -> Iterator[TierRow]:
         yield TierRow(
             tier=tier,
             tokens=tokens,
-            kept=expected.kept,
+            cached_histories=expected.cached_histories,
             hit_rate=expected.hit_rate,
-            traced=question.reuse.found(reach) if question.reuse is not None else None,
+            traced=question.reuse.hit_rate(reach) if question.reuse is not None else None,
             copy=forecast.copy(held) if forecast is not None else None,
             break_even=kv_tiers.break_even(forecast, replica.prefill_rate) if forecast is not None else None,
             uses=kv_tiers.uses_to_pay(forecast, held, compute) if forecast is not None else None,

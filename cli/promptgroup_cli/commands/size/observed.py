@@ -76,7 +76,7 @@ def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
         deployment=f"{name}-{arguments.revision}",
         pods={},
         serving={},
-        known=Measured(arguments.kv_tokens, round(arguments.prefill_rate), arguments.prompt_tokens),
+        measured=Measured(arguments.kv_tokens, round(arguments.prefill_rate), arguments.prompt_tokens),
         declared_bytes=0,
     )
     source = Prometheus(settings, EngineHistory())

@@ -98,7 +98,7 @@ def _tier_figures(row: TierRow, question: SizeQuestion) -> dict[str, str | float
         "kind": row.tier.kind.name if row.tier is not None else "gpu",
         "tokens": round(row.tokens),
         "shared": row.tier is not None and row.tier.kind.shared,
-        "historiesKept": round(row.kept, 4),
+        "historiesKept": round(row.cached_histories, 4),
         "hitRate": round(row.hit_rate, 4),
         "tracedHitRate": round(row.traced, 4) if row.traced is not None else None,
         "copySeconds": round(row.copy, 4) if row.copy is not None else None,

@@ -118,17 +118,17 @@ def _reuse(path: Path) -> ReuseCurve:
 
 def _model(arguments: argparse.Namespace, assumed: list[str]) -> KnownModel:
     if arguments.model is not None:
-        known_model = model(arguments.model)
-        if known_model is None:
+        published = model(arguments.model)
+        if published is None:
             raise ValueError(
                 f"--model {arguments.model}: not a known model; give its config.json with --config "
                 f"and its --parameters, or name one of {', '.join(MODELS)}"
             )
         shaped, parameters, active, weights = (
-            known_model.shape,
-            known_model.parameters,
-            known_model.active,
-            known_model.weights,
+            published.shape,
+            published.parameters,
+            published.active,
+            published.weights,
         )
     else:
         if arguments.parameters is None:

@@ -65,8 +65,8 @@ class Breakpoints:
     """The breakpoints of all requests."""
 
     def __init__(self) -> None:
-        self._found: list[Finding] = []
-        self._told: set[str] = set()
+        self._findings: list[Finding] = []
+        self._reported: set[str] = set()
         self._prefixes: set[int] = set()
         """Hashes of the texts before breakpoints."""
         self._requests = self._shared = 0
@@ -105,13 +105,13 @@ class Breakpoints:
 
     def _tell(self, rule: Rule, place: FindingPlace, result: str) -> None:
         """Record one finding per rule and text."""
-        if f"{rule.id} {result}" not in self._told and len(self._told) < TRACKED:
-            self._told.add(f"{rule.id} {result}")
-            self._found.append(Finding(rule, rule.severity, place, result))
+        if f"{rule.id} {result}" not in self._reported and len(self._reported) < TRACKED:
+            self._reported.add(f"{rule.id} {result}")
+            self._findings.append(Finding(rule, rule.severity, place, result))
 
     def findings(self) -> Iterator[Finding]:
         """Yield the findings about breakpoints."""
-        yield from self._found
+        yield from self._findings
         if self._first is not None and self._requests >= FEWEST and not self._shared:
             result = f"what is in front of the breakpoints is another text in each of {self._requests} requests"
             yield Finding(BREAKPOINT_VOLATILE, BREAKPOINT_VOLATILE.severity, self._first, result, self._requests)

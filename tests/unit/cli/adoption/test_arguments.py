@@ -1,19 +1,19 @@
 import pytest
 
-from promptgroup_cli.adoption.arguments import kept
+from promptgroup_cli.adoption.arguments import remaining
 from promptgroup_cli.adoption.decision import AdoptionError, Verdict
 from promptgroup_cli.adoption.startup import read
 
 
 def decided(*flags, start=("vllm", "serve", "m")):
-    return list(kept(read({"command": [*start, *flags]})))
+    return list(remaining(read({"command": [*start, *flags]})))
 
 
 def test_what_the_operator_sets_is_left_out_and_all_else_stays_as_it_is():
     found = decided("--host=0.0.0.0", "--port", "9", "--max_model_len", "4096", "--enforce-eager")
     assert [str(flag) for flag, _ in found if flag is not None] == ["--max_model_len 4096", "--enforce-eager"]
     assert [decision.verdict for _, decision in found] == [
-        Verdict.LEFT_OUT, Verdict.CHANGED, Verdict.KEPT, Verdict.KEPT,
+        Verdict.LEFT_OUT, Verdict.CHANGED, Verdict.UNCHANGED, Verdict.UNCHANGED,
     ]  # fmt: skip
 
 

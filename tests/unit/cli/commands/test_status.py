@@ -168,6 +168,16 @@ def test_replicas_that_start_are_told_with_their_phase():
     assert shown["start"]["seconds"] == 55
 
 
+def test_nodes_that_have_the_weights_are_counted():
+    group = promptgroup("support")
+    assert "Weights" not in table([group_status(group, None, ())], namespaces=False)
+    group["status"]["prefetch"] = {"nodes": 4, "ready": 3}
+    found = group_status(group, None, ())
+    assert "Weights:      on 3 of 4 nodes\n" in table([found], namespaces=False)
+    (shown,) = json.loads(document([found]))["groups"]
+    assert shown["prefetch"] == {"nodes": 4, "ready": 3}
+
+
 def test_several_groups_have_a_line_each_with_what_comes_first():
     other = group_status(promptgroup("sales", THRASHING, hitRate=None), None, ())
     lines = table([one(), other], namespaces=True).splitlines()

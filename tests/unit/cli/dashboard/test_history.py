@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_cli.dashboard import history
-from promptgroup_cli.dashboard.history import KEPT_SECONDS, MOST_POINTS, WINDOW_SECONDS, DashboardHistory
+from promptgroup_cli.dashboard.history import LONGEST_SECONDS, MOST_POINTS, WINDOW_SECONDS, DashboardHistory
 from promptgroup_contract.fingerprint import short
 from promptgroup_operator.world.snapshot import Key
 from support.dashboards import CODE_NEW, CODE_OLD, INTERVAL, SUPPORT, cluster, move, reading
@@ -37,7 +37,7 @@ def test_a_figure_covers_the_window_and_not_more():
 def test_points_end_with_their_age_and_groups_with_their_points():
     found = seen(1, 2)
     later = reading(3, None)
-    found.add(replace(later, clock=later.clock + KEPT_SECONDS, routers={}))
+    found.add(replace(later, clock=later.clock + LONGEST_SECONDS, routers={}))
     assert found.points("chat/support") == []
 
 

@@ -67,6 +67,16 @@ def test_a_cluster_and_its_routers_are_seen(kube):
     assert "Event" in kinds or "events" in kinds
 
 
+@pytest.mark.parametrize(("engine", "asked"), [({"nodes": 2}, True), ({"nodes": 1}, False), ({}, False)])
+def test_leader_worker_sets_are_asked_for_where_a_group_has_several_nodes(kube, engine, asked):
+    group = promptgroup()
+    group["spec"]["engine"] |= engine
+    serving(kube, group, router("r1", ready="False"))
+    with ClusterConnection(ClusterChoice()) as cluster:
+        told = json.loads(looked(observer(cluster)).view(""))
+    assert any("LeaderWorkerSet" in each for each in told["problems"]) == asked  # this API server has none
+
+
 def test_groups_are_shown_while_no_router_is_ready(kube):
     serving(kube, promptgroup(), router("r1", ready="False"))
     with ClusterConnection(ClusterChoice()) as cluster:

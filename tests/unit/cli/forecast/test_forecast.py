@@ -7,8 +7,8 @@ from promptgroup_cli.forecast.forecast import (
     SEQUENCE,
     ReplicaForecast,
     Workload,
+    cached_share,
     expect,
-    kept_share,
     working_set,
 )
 from promptgroup_cli.forecast.model_config import ModelConfig
@@ -38,17 +38,17 @@ def test_a_window_bounds_what_a_session_takes():
     ("fill", "share"), [(0, 0.0), (-1, 0.0), (1 - math.exp(-1) + 1 / 4, 1 - math.exp(-1)), (100, 1.0)]
 )
 def test_the_share_that_is_found_solves_the_equation(fill, share):
-    assert kept_share(fill, turns=5) == pytest.approx(share)
+    assert cached_share(fill, turns=5) == pytest.approx(share)
 
 
 def test_sessions_that_just_fit_lose_a_third_and_twice_the_room_keeps_nearly_all():
-    assert kept_share(1, turns=5) == pytest.approx(0.70, abs=0.01)
-    assert kept_share(2, turns=5) == pytest.approx(0.98, abs=0.01)
+    assert cached_share(1, turns=5) == pytest.approx(0.70, abs=0.01)
+    assert cached_share(2, turns=5) == pytest.approx(0.98, abs=0.01)
 
 
 def test_where_all_fits_a_request_computes_its_turn_only():
     expected = expect(CHAT, REPLICA, 4)
-    assert expected.kept == pytest.approx(1, abs=0.001)
+    assert expected.cached_histories == pytest.approx(1, abs=0.001)
     assert expected.uncached == pytest.approx(100, abs=1)
     assert expected.hit_rate == pytest.approx(4200 / 4300, abs=0.001)
     assert expected.use == (4 * 3000 + 600_000) / 1_600_000
@@ -74,7 +74,7 @@ def test_where_nothing_has_a_history_none_is_lost():
 
 def test_a_replica_without_room_finds_the_prefix_only():
     expected = expect(replace(CHAT, rate=1), replace(REPLICA, kv_tokens=3000), 1)
-    assert expected.kept == 0
+    assert expected.cached_histories == 0
     assert expected.hit_rate == pytest.approx(3000 / 4300)
 
 
@@ -88,8 +88,8 @@ def test_requests_that_run_take_the_room_of_those_that_pause():
     slow = replace(REPLICA, kv_tokens=40_000, step=0.02)
     running = 20 * 200 * 0.02 / (1 - expect(CHAT, slow, 4).utilization)
     assert running * CHAT.context > 4 * (40_000 - 3000)
-    assert expect(CHAT, slow, 4).kept == 0
-    assert expect(CHAT, replace(slow, step=0.002), 4).kept > 0
+    assert expect(CHAT, slow, 4).cached_histories == 0
+    assert expect(CHAT, replace(slow, step=0.002), 4).cached_histories > 0
 
 
 def test_what_runs_is_how_many_come_times_how_long_they_take():
@@ -102,9 +102,9 @@ SMALL = replace(REPLICA, kv_tokens=40_000)
 
 
 def test_a_tier_without_bounds_brings_what_the_gpus_have_lost():
-    assert expect(CHAT, SMALL, 4).kept < 0.5
+    assert expect(CHAT, SMALL, 4).cached_histories < 0.5
     found = expect(CHAT, SMALL, 4, [TierForecast(room=math.inf, latency=0, token=0)])
-    assert found.kept == 1
+    assert found.cached_histories == 1
     assert found.uncached == CHAT.turn
 
 
@@ -112,20 +112,24 @@ def test_a_tier_keeps_what_gpus_of_its_size_would():
     larger = replace(REPLICA, kv_tokens=150_000)
     room = 4 * (150_000 - CHAT.prefix)
     tiered = expect(CHAT, SMALL, 4, [TierForecast(room=room, latency=0, token=0)])
-    assert tiered.kept == pytest.approx(expect(CHAT, larger, 4).kept, abs=1e-3)
+    assert tiered.cached_histories == pytest.approx(expect(CHAT, larger, 4).cached_histories, abs=1e-3)
 
 
 def test_a_tier_that_is_smaller_adds_nothing():
     within = TierForecast(room=1000, latency=0, token=0)
     assert expect(CHAT, REPLICA, 4, [within]) == expect(CHAT, REPLICA, 4)
     half, all_ = (TierForecast(room=room, latency=0, token=0) for room in (400_000, math.inf))
-    assert expect(CHAT, SMALL, 4, [half, all_]).kept == expect(CHAT, SMALL, 4, [all_, half]).kept == 1
+    assert (
+        expect(CHAT, SMALL, 4, [half, all_]).cached_histories
+        == expect(CHAT, SMALL, 4, [all_, half]).cached_histories
+        == 1
+    )
 
 
 def test_copies_make_first_tokens_later_and_gpus_no_busier():
     quick, slow = (TierForecast(room=math.inf, latency=seconds, token=0) for seconds in (0, 0.1))
     fast, late = (expect(CHAT, SMALL, 4, [tier]) for tier in (quick, slow))
-    lost = 1 - expect(CHAT, SMALL, 4).kept
+    lost = 1 - expect(CHAT, SMALL, 4).cached_histories
     assert late.utilization == fast.utilization
     assert late.median > fast.median
     assert late.ttft - fast.ttft <= math.log(20) * 0.1 * 1.01

@@ -29,7 +29,7 @@ def test_the_worst_comes_first():
 
 
 def test_what_is_left_out_is_counted_and_still_decides(monkeypatch):
-    monkeypatch.setattr(linter, "KEPT", 2)
+    monkeypatch.setattr(linter, "MOST_FINDINGS", 2)
     found = report(declared(f"{STATIC} 10:00:00, 11:00:00, 12:00:00, 13:00:00, 14:00, {{now}}"))
     assert [each.rule.id for each in found.findings].count("time") == 3
     assert found.more == (("time", 2),)

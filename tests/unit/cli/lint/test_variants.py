@@ -67,7 +67,7 @@ def test_a_log_of_ever_new_texts_takes_no_more_memory(monkeypatch):
     seen = variants.Variants(0)
     for number in range(200):
         seen.see(chat(f"{STATIC} {'x' * number}"))
-    assert (len(seen._known), len(seen._classes), seen.unexamined) == (16, 16, 184)
+    assert (len(seen._by_hash), len(seen._classes), seen.unexamined) == (16, 16, 184)
 
 
 def test_the_token_is_quoted_as_far_as_was_asked_for():

@@ -12,14 +12,14 @@ COLD = {"status": "False", "reason": "Warming", "message": "the prefix is being 
 
 
 def told(*conditions, **status):
-    return group_status(promptgroup("support", *conditions, **status), None, ()).said
+    return group_status(promptgroup("support", *conditions, **status), None, ()).statements
 
 
 def test_a_group_at_rest_waits_for_nothing():
     route = promptroute((0, "Ready", "p0"), (1, "Ready", "p1"))
     found = group_status(promptgroup(), route, [engine("p1"), engine("p0")])
     assert (found.ready, found.revision, found.warm, found.replicas, found.hit_rate) == (True, SHORT, "2/2", 2, "93%")
-    assert found.said == ()
+    assert found.statements == ()
     (revision,) = found.revisions
     assert (revision.fingerprint, revision.phase, revision.weight) == (FULL, "Serving", 100)
     assert [(each.slot, each.pod, each.state, each.warm) for each in revision.slots] == [
@@ -48,7 +48,7 @@ def test_each_condition_is_told_when_it_is_not_as_it_should_be(kind):
     other = {"True": "False", "False": "True"}[wanted]
     group = promptgroup("support", condition(kind, other, "Because"))
     group["spec"]["sizing"] = {"minReplicas": 1, "maxReplicas": 4}
-    (said,) = group_status(group, None, ()).said
+    (said,) = group_status(group, None, ()).statements
     assert (said.condition, said.reason, said.words) == (kind, "Because", MEANINGS[kind].words)
     assert told(condition(kind, wanted)) == ()
 
@@ -56,22 +56,22 @@ def test_each_condition_is_told_when_it_is_not_as_it_should_be(kind):
 def test_a_fixed_number_is_no_trouble_and_neither_are_caches_that_nothing_is_known_of():
     fixed = condition("ScalingActive", "False", "FixedReplicas", "spec.replicas asks for 2")
     found = group_status(promptgroup("support", fixed, condition("CacheEffective", "Unknown", "NoTraffic")), None, ())
-    assert found.said == ()
+    assert found.statements == ()
     assert (found.sizing.least, found.sizing.reason) == (None, "FixedReplicas")
 
 
 def test_a_change_that_the_operator_has_not_seen_comes_before_all_and_is_not_ready():
     found = group_status(promptgroup(observedGeneration=1), None, ())
     assert not found.ready
-    assert (found.said[0].reason, found.said[0].holds) == ("NotObserved", True)
-    assert "has not seen generation 2 yet; the following is of generation 1" in found.said[0].message
+    assert (found.statements[0].reason, found.statements[0].holds) == ("NotObserved", True)
+    assert "has not seen generation 2 yet; the following is of generation 1" in found.statements[0].message
 
 
 @pytest.mark.parametrize("status", [{}, {"observedGeneration": -1}])
 def test_a_group_that_no_operator_has_seen(status):
     group = promptgroup() | {"status": status}
     found = group_status(group, None, ())
-    assert [each.words for each in found.said] == ["No operator has seen this group yet"]
+    assert [each.words for each in found.statements] == ["No operator has seen this group yet"]
     assert (found.ready, found.revisions, found.warm, found.replicas) == (False, (), "", 0)
 
 
@@ -82,7 +82,7 @@ NEW = datetime(2026, 1, 1, tzinfo=UTC)
 def test_a_group_on_which_nobody_works_is_told_from_one_that_is_new(age, reason):
     group = promptgroup() | {"status": {"observedGeneration": -1}}
     group["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    [found] = group_status(group, None, (), now=NEW + timedelta(seconds=age)).said
+    [found] = group_status(group, None, (), now=NEW + timedelta(seconds=age)).statements
     assert found.reason == reason
     assert "get deployments -A -l app.kubernetes.io/name=promptgroup-operator" in found.message
 
@@ -98,12 +98,12 @@ def test_a_change_that_nobody_acts_on_is_told_by_the_time_of_the_change():
         ],
     }
     reasons = [
-        [each.reason for each in group_status(group, None, (), now=NEW + timedelta(minutes=age)).said[:2]]
+        [each.reason for each in group_status(group, None, (), now=NEW + timedelta(minutes=age)).statements[:2]]
         for age in (0, 90)
     ]
     assert reasons[0][0] == "NotObserved"
     assert reasons[1] == ["NobodyActs", "NotObserved"]
-    assert "made 90 min ago" in group_status(group, None, (), now=NEW + timedelta(minutes=90)).said[0].message
+    assert "made 90 min ago" in group_status(group, None, (), now=NEW + timedelta(minutes=90)).statements[0].message
 
 
 def test_slots_without_a_pod_and_pods_without_a_slot():

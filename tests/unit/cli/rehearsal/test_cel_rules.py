@@ -49,3 +49,12 @@ def test_a_change_of_the_model_is_refused_and_any_other_is_not():
 def test_defaults_break_no_rule():
     bare = {"model": "llama", "prompt": {"system": "x"}, "engine": {"image": "i"}}
     assert list(cel_rules.broken_rules("support", parse_spec(bare))) == []
+
+
+def test_a_group_changes_neither_to_several_nodes_nor_back():
+    one, two, four = (builders.spec(engine={"nodes": nodes}) for nodes in (1, 2, 4))
+    for new, old in ((one, two), (two, one), (builders.spec(), two), (two, builders.spec())):
+        (fault,) = cel_rules.broken_rules("support", new, old)
+        assert "engine.nodes cannot change from one node to several or back" in fault
+    assert list(cel_rules.broken_rules("support", four, two)) == []
+    assert list(cel_rules.broken_rules("support", one, builders.spec())) == []

@@ -134,3 +134,22 @@ def test_a_step_is_sampled_a_while_after_its_weight_stands_and_only_the_new_prom
     samples = found.world(found.now + SAMPLED_AFTER).traffic.samples
     assert samples[old][StratumKey()].errors == 0
     assert samples[new][StratumKey()].errors == samples[new][StratumKey()].requests > 0
+
+
+SEVERAL = {"nodes": 2, "args": ["-tp=2"]}
+
+
+def test_a_leader_worker_set_removes_the_leader_with_the_highest_ordinal():
+    found = cluster(3, engine=SEVERAL)
+    for _ in range(4):
+        passed(found)
+        found.now += START
+        found.nodes()
+    assert sorted(pod.ordinal for pod in pods(found)) == [0, 1, 2]
+    assert {key[0] for key in found.world().live} >= {"LeaderWorkerSet", "PodDisruptionBudget"}
+    found.change(builders.group(replicas=2, engine=SEVERAL), builders.text())
+    for _ in range(4):
+        passed(found)
+        found.now += IDLE_AFTER + TERMINATION
+        found.nodes()
+    assert sorted(pod.ordinal for pod in pods(found)) == [0, 1]
