@@ -187,7 +187,7 @@ POLICIES = "$.Values.networkPolicy.enabled"
 DENIED = "$.Values.networkPolicy.defaultDeny"
 ADMISSION = "$.Values.admissionPolicies.enabled"
 RELEASE = "$.Release.Namespace"
-ENGINES = ("NetworkPolicy", "promptgroup-engines")
+ENGINES = {("NetworkPolicy", name) for name in ("promptgroup-engines", "promptgroup-engine-workers")}
 """The policies of who reaches engines and what they reach: pickers' engines as well as routers'."""
 CREATED = f'and (include "promptgroup.createNamespaces" $) (ne $namespace {RELEASE})'
 
@@ -252,7 +252,7 @@ def namespaces() -> str:
     own = {_identity(item) for item in built("router")}
     texts = []
     for item in built("team"):
-        if _identity(item) == ENGINES:
+        if _identity(item) in ENGINES:
             texts.append(template(item, "$namespace", *_policy(item)))
         elif _identity(item) not in own:
             texts.append(template(item, "$namespace", CREATED, *_policy(item)))
@@ -264,7 +264,7 @@ def router() -> str:
     """Return the templates of routers."""
     texts = []
     for item in built("router"):
-        if _identity(item) == ENGINES:
+        if _identity(item) in ENGINES:
             continue
         conditions = _policy(item)
         if item["metadata"]["name"] == "promptgroup-router-secrets":

@@ -25,7 +25,7 @@ class AccessType(enum.StrEnum):
     """The ways in which a router learns who sends a request."""
 
     ANONYMOUS = "Anonymous"
-    """It does not: whoever reaches the router may use the group."""
+    """No: any client that reaches the router may use the group."""
     API_KEY = "APIKey"
     """By a key in the request, which is one of those in Secrets of the group's namespace."""
     HEADER = "Header"
@@ -40,7 +40,7 @@ class Access:
 
     type: AccessType = field(default=AccessType.ANONYMOUS, metadata=wire("type", EnumMember(AccessType), needed=True))
     callers: tuple[str, ...] = field(default=(), metadata=wire("callers", TextList()))
-    """Names of those who may use the group; empty for everybody who is known."""
+    """Names of the callers who may use the group; empty for every authenticated caller."""
     secrets: tuple[str, ...] = field(default=(), metadata=wire("secrets", TextList(), items=OBJECT_NAME_SCHEMA))
     """Names of Secrets in the group's namespace: each of their keys is a caller's name, and its value has API keys."""
     header: str = field(default="", metadata=wire("header", LowerCase()))
@@ -83,7 +83,7 @@ NEEDED: dict[AccessType, tuple[str, ...]] = {
 
 
 ANYBODY = Access()
-"""The access of a group that asks nobody who they are."""
+"""The access of a group that authenticates no caller."""
 
 
 MAX_NAME = 128

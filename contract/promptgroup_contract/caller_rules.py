@@ -1,6 +1,6 @@
 """The rules of a group for its callers: what they may ask and learn, and how much they get.
 
-A caller is whoever a request's credential stands for. Their names come from the group's author, or from who
+A caller is the client that a request's credential identifies. Their names come from the group's author, or from who
 authenticates them.
 """
 
@@ -107,7 +107,7 @@ class Isolation(enum.StrEnum):
 
 
 class CachedTokens(enum.StrEnum):
-    """The precision in which answers tell how many tokens were found in a cache."""
+    """The precision in which answers report the number of cached tokens."""
 
     EXACT = "Exact"
     """The engine's number."""

@@ -18,14 +18,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line and end the process with status 2.
 
-        A flag that is not known is told before what is missing without it: it is probably that, misspelt.
+        An unknown flag is reported before a missing one: it is probably the missing flag, misspelt.
         """
         message = self._unknown_flag() or message
         print(f"{self.prog}: {message}; `{self.prog} --help` lists the flags", file=sys.stderr)  # noqa: T201 - a mistake
         sys.exit(USAGE)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Refuse unknown words here, where the command that they were given to is known."""
+        """Refuse unknown words here, where the subcommand is already parsed."""
         self._words = sys.argv[1:] if args is None else list(args)
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, unknown
 
     def _unknown_flag(self) -> str:
-        """Return what to say of the first flag that is not known; empty when all are."""
+        """Return the error for the first unknown flag; empty when there is none."""
         for word in self._words:
             if word == "--" or (self._subparsers is not None and not word.startswith("-")):
                 break  # the rest are no flags, or those of a command
@@ -54,10 +54,10 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{str(value)!r} is not known{meant} (known: {', '.join(choices)})")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `, did you mean X?` for the known word that is closest; empty when none is close."""
+def did_you_mean(word: str, options: Iterable[str]) -> str:
+    """Return `, did you mean X?` for the option that is closest; empty when none is close."""
     import difflib  # noqa: PLC0415 - needed for mistakes only
 
-    spelled = {item.lower(): item for item in known}
+    spelled = {item.lower(): item for item in options}
     close = difflib.get_close_matches(word.lower(), spelled, n=1)
     return f", did you mean {spelled[close[0]]}?" if close else ""

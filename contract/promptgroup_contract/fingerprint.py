@@ -6,7 +6,7 @@ A fingerprint covers nothing else: not the model, not the chat template, not the
     fingerprint = hex(SHA-256(tools ‖ 0x00 ‖ system [‖ 0xFF ‖ messages] [‖ 0xFE ‖ adapter]))[:32]
 
 `system` is the text in UTF-8, byte for byte. `tools` is the canonical form of the tool list, or nothing when there are
-none: JSON without blanks, object keys sorted by code point, array order kept, whole numbers below 10^21 without a
+none: JSON without blanks, object keys sorted by code point, array order preserved, whole numbers below 10^21 without a
 fraction or an exponent, and larger ones as doubles are written (`1e+21`), both as ECMAScript and Go do. Whole numbers
 of more than 64 bits are doubles. Keys are sorted because a Kubernetes API server returns the keys of a free-form object
 in sorted order, whatever order was applied (and `1.0` as `1`), and because serialisers differ in it. The router

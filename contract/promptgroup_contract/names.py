@@ -35,6 +35,12 @@ LABEL_REVISION: Final = "promptgroup.dev/revision"
 LABEL_SLOT: Final = "promptgroup.dev/slot"
 """A pod's place on the ring: a decimal number, assigned once the pod is warm and freed when it terminates."""
 
+LABEL_WORKER: Final = "promptgroup.dev/worker"
+"""Name of the PromptGroup, on the pods of a replica with several nodes that serve no requests themselves."""
+
+LABEL_WEIGHTS: Final = "promptgroup.dev/weights"
+"""Name of the PromptGroup for which a node has the weights, on the pods that have the node pull them."""
+
 LABEL_INFERENCE_POOL: Final = "promptgroup.dev/inference-pool"
 """Name of the InferencePool that a pod is in: on replicas that hold a slot and do not drain."""
 
@@ -118,7 +124,7 @@ HEADER_REVISION: Final = "x-promptgroup-revision"
 HEADER_CACHE_MISS: Final = "x-promptgroup-cache-miss"
 """Answers that question: `none`, or what changed or why it is gone, with the tokens that are lost by it."""
 HEADER_CACHE_KEY: Final = "x-promptgroup-cache-key"
-"""Key under which an answer is kept, by which it can be purged."""
+"""Key under which an answer is cached, by which it can be purged."""
 
 # --- Metrics of the router by which releases are judged and groups are sized -------------------------------
 METRIC_REVISION: Final = "promptgroup_router_revision_"
@@ -130,7 +136,7 @@ METRIC_REVISION_FIRST_TOKEN: Final = METRIC_REVISION + "first_token_seconds"
 """Histogram of the seconds from the whole request to the first token of a streamed answer."""
 METRIC_REVISION_CACHED: Final = METRIC_REVISION + "cached_ratio"
 """Histogram of the share of a prompt's tokens that repeat, of the declared prompt and the session's history, which the
-engine found in its cache."""
+engine had cached."""
 METRIC_REVISION_OWN_TOKENS: Final = METRIC_REVISION + "own_tokens_total"
 METRIC_REVISION_SHARED_TOKENS: Final = METRIC_REVISION + "shared_tokens_total"
 """Tokens that requests brought and no request before them had, of those whose first byte was timed."""
@@ -154,10 +160,10 @@ slot, by which the operator chooses the slots that leave."""
 METRIC_SLOT: Final = "promptgroup_router_slot_"
 """Common prefix of the next four."""
 METRIC_SLOT_PROMPT_TOKENS: Final = METRIC_SLOT + "prompt_tokens_total"
-"""Prompt tokens of answers that report what was found in cache. This and the next one are counted for the slot that
+"""Prompt tokens of answers that report their cached tokens. This and the next one are counted for the slot that
 answered: of a replica that is lent, its own group's."""
 METRIC_SLOT_CACHED_TOKENS: Final = METRIC_SLOT + "cached_tokens_total"
-"""Those of them found in cache."""
+"""The cached ones of these tokens."""
 METRIC_SLOT_SESSIONS: Final = METRIC_SLOT + "sessions"
 """Gauge of the sessions of METRIC_REVISION_SESSIONS, of any revision, that the slot served last."""
 METRIC_SLOT_SESSION_TOKENS: Final = METRIC_SLOT + "session_tokens"
@@ -169,7 +175,7 @@ METRIC_NEAR_MISS_OFFSET: Final = "promptgroup_router_near_miss_offset_bytes"
 METRIC_WAKE: Final = "promptgroup_router_wake_"
 """Common prefix of the next two, which have the label group."""
 METRIC_WAKE_REQUESTS: Final = METRIC_WAKE + "requests_total"
-"""Requests that found a group without any replica, on purpose."""
+"""Requests that arrived while their group had scaled to zero."""
 METRIC_WAKE_AT: Final = METRIC_WAKE + "last_request_timestamp_seconds"
 """Gauge of the time of the latest of them, in seconds since 1970: it tells of one that has given up since, also to an
 operator that has just started."""

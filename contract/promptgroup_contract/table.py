@@ -228,14 +228,16 @@ class Revision:
     text_fingerprint: Fingerprint = field(default=NO_FINGERPRINT, metadata=wire("textFingerprint", TEXT))
     """Fingerprint of the prompt's text alone, where a LoRA adapter is part of `fingerprint`; absent without one."""
     served_model: str = field(default="", metadata=wire("servedModel", TEXT))
-    """Name under which its engines serve the LoRA adapter of this revision; absent without one, where they serve the
-    group's model."""
+    """The model that requests to its engines name for the LoRA adapter of this revision; absent without one, where they
+    serve the group's model."""
+    served_apis: frozenset[str] | None = field(default=None, metadata=wire("servedModelAPIs", TextSet()))
+    """APIs, as routers name them, on which its engines apply that adapter; absent if they do on all of them."""
     lends: bool = field(default=True, metadata=wire("lends", FLAG))
     """True if its replicas may take requests of other revisions. Only the revision that serves lends: a canary would be
     judged by work that is not its own, and a superseded revision could not retire."""
     prompt_from: PromptRef | None = field(default=None, metadata=wire("promptFrom", Object(PromptRef)))
     prompt: Prompt | None = field(default=None, metadata=wire("prompt", Object(Prompt), inline_only=True))
-    """The text, once it is known. Requests by name need it, matching by content does not."""
+    """The text, once it has been read. Requests by name need it, matching by content does not."""
 
     @property
     def is_secret(self) -> bool:
@@ -273,7 +275,7 @@ class Sleep:
     since: str = field(default="", metadata=wire("since", TEXT))
     """RFC 3339 time in UTC since which the group asks for no replica; empty while it asks for some."""
     woken: str = field(default="", metadata=wire("woken", TEXT))
-    """RFC 3339 time in UTC at which a replica was asked for; empty while the group sleeps, and once one is warm."""
+    """RFC 3339 time in UTC at which a replica was requested; empty while the group sleeps, and once one is warm."""
     start: int = field(default=0, metadata=wire("startSeconds", COUNT))
     """Seconds that the latest start took, from asking for a replica until it was warm; 0 while unknown."""
     problem: str = field(default="", metadata=wire("problem", TEXT))
@@ -281,7 +283,7 @@ class Sleep:
 
 
 class CacheScope(enum.StrEnum):
-    """The callers that share a kept answer."""
+    """The callers that share a cached answer."""
 
     GROUP = "Group"
     """All callers that may send requests to the group."""
@@ -294,7 +296,7 @@ class ResponseCaching:
     """The answers that routers keep of a group, and for how long."""
 
     ttl: int = field(metadata=wire("ttlSeconds", COUNT, minimum=1))
-    """Most seconds for which an answer is kept."""
+    """Most seconds for which an answer is cached."""
     max_bytes: int = field(metadata=wire("maxBytes", COUNT, minimum=1))
     """Most bytes of answers that one router process keeps in memory."""
     scope: CacheScope = field(default=CacheScope.GROUP, metadata=wire("scope", EnumMember(CacheScope), always=True))
@@ -345,7 +347,7 @@ class Group:
     callers: CallerRules = field(default=NO_RULES, metadata=wire("callers", Object(CallerRules)))
     """The rules for callers."""
     responses: ResponseCaching | None = field(default=None, metadata=wire("responses", Object(ResponseCaching)))
-    """The answers that routers keep; absent if none is kept."""
+    """The answers that routers cache; absent if they cache none."""
     max_resumes: int = field(default=0, metadata=wire("maxResumes", COUNT))
     """Most times that one streamed answer goes on on another replica, after its own is lost or must leave."""
     aliases: tuple[ModelAlias, ...] = field(

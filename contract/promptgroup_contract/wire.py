@@ -20,7 +20,7 @@ MOST = (1 << 53) - 1
 """Largest number that is taken where a field has no limit of its own: every program reads it from JSON as it was
 written, and sums of such numbers can be written, too."""
 SHOWN = 80
-"""Most characters of a value in an error: whoever writes a PromptRoute chooses the value."""
+"""Most characters of a value in an error: the author of a PromptRoute chooses the value."""
 
 Schema = dict[str, Any]
 OBJECT_NAME_SCHEMA: Schema = {"type": "string", "pattern": OBJECT_NAME, "maxLength": LONGEST_NAME}
@@ -443,19 +443,19 @@ class Codec:
             for field in self.fields
         ]
 
-    def read(self, data: Any, known: Mapping[str, Any] | None = None) -> Any:
+    def read(self, data: Any, extra: Mapping[str, Any] | None = None) -> Any:
         """Return the value of an object that was parsed from JSON; null is the same as absent.
 
         Args:
             data: the object.
-            known: values of fields that are not described, by the names of the fields.
+            extra: values of fields that are not described, by the names of the fields.
 
         Raises:
             UnfitError: something cannot be used.
         """
         if not isinstance(data, dict):
             raise UnfitError(f"is {kind_of(data)}, expected an object")
-        values: dict[str, Any] = dict(known) if known is not None else {}
+        values: dict[str, Any] = dict(extra) if extra is not None else {}
         for field in self.fields:
             if not field.key:
                 values[field.name] = field.kind.read(data)

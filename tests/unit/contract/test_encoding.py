@@ -12,7 +12,6 @@ from promptgroup_contract.encoding import (
     encode_table,
 )
 from promptgroup_contract.engine_tls import CONFIG_MAP, EngineTls
-from promptgroup_contract.semantic import SemanticCaching
 from promptgroup_contract.table import (
     CacheScope,
     Engine,
@@ -67,7 +66,6 @@ GROUP = Group(
         max_bytes=64 * 2**20,
         scope=CacheScope.CALLER,
         trust_seed=True,
-        semantic=SemanticCaching(0.92, "http://embedder:8000/v1/embeddings", "minilm", 1000, "embedder/key"),
     ),
 )
 TABLE = RoutingTable((GROUP,), "v7")

@@ -56,6 +56,7 @@ def engine(namespace=TEAM, port=names.PORT_ENGINE):
     return End(namespace, {names.LABEL_GROUP: "support", names.LABEL_REVISION: "9f2c61d0"}, {"http": port})
 
 
+WORKER = End(TEAM, {names.LABEL_WORKER: "support"})
 POOL = End(TEAM, {**named("agents-pool"), names.LABEL_KV_POOL: "agents"}, {"mq": 5555, "http": 8080})
 AGENT = End(TEAM, {names.LABEL_GROUP: "agents", names.LABEL_REVISION: "9f2c61d0"}, {"http": 8000})
 MOONCAKE = End(TEAM, {**named("mooncake-master"), names.LABEL_KV_POOL: "reviews"})
@@ -112,6 +113,10 @@ def impostor(namespace, role):
         (CLIENT, router(), 8080, "TCP"),
         (INTERNET, router(), 8080, "TCP"),
         (engine(), INTERNET, 443, "TCP"),  # weights
+        (WORKER, INTERNET, 443, "TCP"),
+        (engine(), WORKER, 40001, "TCP"),  # of one replica
+        (WORKER, engine(), 29501, "TCP"),
+        (WORKER, WORKER, 40001, "TCP"),
         (engine(), INTERNET_6, 443, "TCP"),
         (engine(), End(OTHER, named("kv-pool")), 9000, "TCP"),
         (engine(), DNS, 53, "UDP"),
@@ -129,6 +134,10 @@ def test_what_is_needed_is_open(source, target, port, protocol):
     [
         (CLIENT, engine(), 8000, "TCP"),  # past the routers
         (NEIGHBOUR, engine(), 8000, "TCP"),
+        (NEIGHBOUR, WORKER, 40001, "TCP"),
+        (router(), WORKER, 40001, "TCP"),
+        (OPERATOR, WORKER, 8000, "TCP"),
+        (WORKER, engine(OTHER), 29501, "TCP"),
         (engine(), POOL, 5555, "TCP"),  # another group's
         (AGENT, MOONCAKE, 50051, "TCP"),
         (OPERATOR, MOONCAKE, 50051, "TCP"),
@@ -157,7 +166,7 @@ def test_what_is_needed_is_open(source, target, port, protocol):
         (impostor("shop", "prometheus"), OPERATOR, 8082, "TCP"),
         (impostor("shop", "promptgroup-router"), engine(), 8000, "TCP"),
         (impostor(ALONE, "promptgroup-operator"), engine(), 8000, "TCP"),  # another team's operator
-        *((engine(), each, 80, "TCP") for each in METADATA),
+        *((source, each, 80, "TCP") for each in METADATA for source in (engine(), WORKER)),
         (engine(), METADATA[0], 53, "TCP"),
         (engine(), NODE_DNS, 80, "TCP"),
         (engine(), NODE_LINK_6, 80, "TCP"),
