@@ -33,7 +33,7 @@ def main() -> int:
         return _run(run, arguments)
     try:
         return _crd(arguments.output)
-    except OSError as error:  # of standard output: those of --output are told where they arise
+    except OSError as error:  # of standard output: those of --output are reported where they arise
         # what is still buffered is discarded
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):

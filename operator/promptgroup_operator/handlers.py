@@ -29,9 +29,10 @@ from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, connect
 from promptgroup_operator.kube.leader_election import LeaderElector, Term
 from promptgroup_operator.kube.resync import Resync
-from promptgroup_operator.kube.session import KopfSession, Pauses
+from promptgroup_operator.kube.session import NODE, KopfSession, Pauses
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.observe.group_reader import GroupReader
+from promptgroup_operator.observe.leaving_nodes import LeavingNodes
 from promptgroup_operator.passes.reconcile import Reconciler
 from promptgroup_operator.passes.work_queue import WorkQueue
 from promptgroup_operator.telemetry import metrics_server
@@ -39,9 +40,9 @@ from promptgroup_operator.telemetry.metrics import FAULT, REFUSED, OperatorMetri
 from promptgroup_operator.telemetry.metrics_server import GroupCollector
 from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world import lookup
-from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.world.trimmed import trimmed
 
 logger = logging.getLogger(__name__)
 
@@ -96,9 +97,12 @@ class Operator:
         self.elector = _elector(settings, client, self.term) if settings.lease else None
         self.stores = stores = {kind: Store(kind, partial(self._changed, kind)) for kind in KINDS}
         self.resync = Resync(client, self.queue.add, stores, settings.namespaces, settings.resync)
+        self.nodes = LeavingNodes(settings.leaving_taints)
         watched = {collection_path(kind, ""): kind for kind in KINDS}
-        self.session = KopfSession(api, watched, client.count, self.resync.relisted)
-        reader = GroupReader(client, stores)
+        if settings.leaving_taints:
+            watched[collection_path(NODE, "")] = NODE
+        self.session = KopfSession(api, watched, client.count, self._relisted)
+        reader = GroupReader(client, stores, self.nodes)
         writer = GroupWriter(client, self.term, stores, reader.unwatched.cache)
         self._spans = PassSpans(os.environ)
         self._reconciler = Reconciler(
@@ -131,6 +135,18 @@ class Operator:
         if kind in SEEN_BY_GUESTS:
             for guest in self.stores["PromptGroup"].list_at(lookup.guests(key)):
                 self.queue.add(Key(key.namespace, guest["metadata"]["name"]))
+
+    def _relisted(self, kind: str, namespace: str) -> None:
+        if kind != NODE:
+            self.resync.relisted(kind, namespace)
+
+    def note_node(self, node: kopf.RawBody, *, deleted: bool) -> None:
+        """Take a node from a list or an event; queue the groups with pods on it if its end is announced or revoked."""
+        if self.nodes.put(node, deleted=deleted):
+            for pod in self.stores["Pod"].list_at(lookup.pods_on(node["metadata"]["name"])):
+                key = lookup.group_of("Pod", pod)
+                if key is not None:
+                    self._changed("Pod", key)
 
     def start(self) -> None:
         """Start the workers, which wait for the first lists, and the leader election."""
@@ -221,12 +237,19 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
     @kopf.on.event("promptgroup.dev", "promptgroups", registry=registry, when=is_news)
     @kopf.on.event("promptgroup.dev", "promptroutes", registry=registry, when=is_news)
     @kopf.on.event("apps", "deployments", registry=registry, when=is_news)
+    @kopf.on.event("apps", "daemonsets", registry=registry, when=is_news)
     @kopf.on.event("policy", "poddisruptionbudgets", registry=registry, when=is_news)
     @kopf.on.event("v1", "pods", registry=registry, when=is_news)
     async def changed(event: kopf.RawEvent, resource: kopf.Resource, **_: Any) -> None:
         kind = str(resource.kind)
-        store, manifest = operator.stores[kind], kept(event["object"], kind)
+        store, manifest = operator.stores[kind], trimmed(event["object"], kind)
         (store.delete if event["type"] == "DELETED" else store.put)(manifest)
+
+    if settings.leaving_taints:
+
+        @kopf.on.event("v1", "nodes", registry=registry)
+        async def node_changed(event: kopf.RawEvent, **_: Any) -> None:
+            operator.note_node(event["object"], deleted=event["type"] == "DELETED")
 
     @kopf.on.cleanup(registry=registry)
     async def cleanup(**_: Any) -> None:
@@ -261,7 +284,8 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
 
 def configure(settings: kopf.OperatorSettings) -> None:
     """Set how Kopf watches."""
-    for resource in (("apps", "deployments"), ("policy", "poddisruptionbudgets"), ("v1", "pods")):
+    apps = (("apps", "deployments"), ("apps", "daemonsets"))
+    for resource in (*apps, ("policy", "poddisruptionbudgets"), ("v1", "pods")):
         settings.watching.label_selectors[resource] = names.LABEL_GROUP  # by the server: no foreign pod is ever listed
     settings.watching.chunk_size = PAGE
     settings.networking.connect_timeout = CONNECT_SECONDS

@@ -67,8 +67,8 @@ class GroupWriter(ClusterWriter):
         """
         metadata: dict[str, Any] = {"uid": change.uid}
         if container:
-            known = self._measured(namespace, change.pod, container)
-            measured = engine_facts.encode(engine_facts.completed(change.outcome.measured, known))
+            recorded = self._measured(namespace, change.pod, container)
+            measured = engine_facts.encode(engine_facts.completed(change.outcome.measured, recorded))
             metadata["annotations"] = {names.ANNOTATION_WARMED: container, names.ANNOTATION_ENGINE: measured}
         self.patch_pod(namespace, change.pod, metadata, [_condition(change, warm=warm, now=now)])
 

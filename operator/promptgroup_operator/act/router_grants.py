@@ -51,7 +51,7 @@ class RouterGrants:
         writer: RoleWriter,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Begin with nothing known.
+        """Begin without any grant.
 
         Args:
             read: reads a Role in the namespace of a group.

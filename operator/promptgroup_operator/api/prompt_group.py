@@ -34,7 +34,7 @@ from promptgroup_operator.api.access import AccessSpec, asks_callers
 from promptgroup_operator.api.cache import CacheSpec, CacheStatus, PoolType, PrefixCaching
 from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
 from promptgroup_operator.api.limits import LimitsSpec
-from promptgroup_operator.api.loaded_weights import AdapterSpec, EngineAdaptersSpec, WeightsSpec
+from promptgroup_operator.api.loaded_weights import AdapterSpec, EngineAdaptersSpec, PrefetchStatus, WeightsSpec
 from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, ObjectName, Printed, rule, rule_of_change, rules
 from promptgroup_operator.api.responses import ResponseCacheMode, ResponsesSpec
 from promptgroup_operator.api.starts import SHOWN, StartingReplica, StartStatus
@@ -234,6 +234,8 @@ class Resources(ApiModel):
 
 _RANK_FLAGS = ("--data-parallel-size", "--data_parallel_size", "-dp", "--dp-size", "--dp_size", "--dp")
 """Arguments of vLLM and SGLang that set the number of data-parallel ranks."""
+MOST_NODES = 64
+"""Most nodes of one replica."""
 
 
 class EngineSpec(ApiModel):
@@ -259,10 +261,24 @@ class EngineSpec(ApiModel):
             holds=lambda engine: engine.type is not EngineType.TENSORRT_LLM or (engine.data_parallel_size or 1) == 1,
         ),
         rule(
-            "self.type == 'vLLM' || !has(self.adapters)",
-            "engine.adapters is set, and adapters are loaded by engines of type vLLM only: remove it",
+            "!(self.type == 'TensorRTLLM' && has(self.adapters))",
+            "engine.adapters is set, and adapters are loaded by engines of types vLLM and SGLang only: remove it",
             ".adapters",
-            holds=lambda engine: engine.type is EngineType.VLLM or engine.adapters is None,
+            holds=lambda engine: engine.type is not EngineType.TENSORRT_LLM or engine.adapters is None,
+        ),
+        rule(
+            "!(self.type == 'TensorRTLLM' && has(self.nodes) && self.nodes > 1)",
+            "engine.nodes is above 1, and TensorRT-LLM starts its other nodes by MPI, which the operator does not set "
+            "up: remove it, and have the replica on one node",
+            ".nodes",
+            holds=lambda engine: engine.type is not EngineType.TENSORRT_LLM or (engine.nodes or 1) == 1,
+        ),
+        rule(
+            "!(has(self.nodes) && self.nodes > 1 && has(self.dataParallelSize) && self.dataParallelSize > 1)",
+            "engine.nodes and engine.dataParallelSize are both above 1: ranks on several nodes are not served, so set "
+            "one of them, and split the model over the nodes by tensor and pipeline parallelism",
+            ".nodes",
+            holds=lambda engine: (engine.nodes or 1) == 1 or (engine.data_parallel_size or 1) == 1,
         ),
         rule(
             "!(self.type == 'TensorRTLLM' && has(self.tls) && has(self.tls.secretName))",
@@ -288,6 +304,10 @@ class EngineSpec(ApiModel):
     data_parallel_size: Annotated[int, Field(ge=1, le=MOST_RANKS)] | None = None
     """Data-parallel ranks of the engine in one pod. Each has a KV cache of its own: it is warmed and proven by itself,
     and routers choose it for each request. Without this field the ranks are read from the engine's arguments."""
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] | None = None
+    """Nodes of one replica, for a model that needs the GPUs of several machines. Above 1, a replica is a group of pods
+    of a LeaderWorkerSet, whose controller has to be installed: the leader serves, and a lost pod is a lost replica.
+    Default: 1."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8000
     """Port on which the engine serves its HTTP API."""
     credential_from: KeyRef | None = None
@@ -794,10 +814,10 @@ class PromptGroupSpec(ApiModel):
             holds=lambda spec: len({spec.model, *spec.model_aliases}) == 1 + len(spec.model_aliases),
         ),
         rule(
-            "!(has(self.adapter) && has(self.engine) && self.engine.type != 'vLLM')",
-            "adapter is set, and adapters are served by engines of type vLLM only: remove it",
+            "!(has(self.adapter) && has(self.engine) && self.engine.type == 'TensorRTLLM')",
+            "adapter is set, and adapters are served by engines of types vLLM and SGLang only: remove it",
             ".adapter",
-            holds=lambda spec: spec.adapter is None or spec.is_guest or spec.engine.type is EngineType.VLLM,
+            holds=lambda spec: spec.adapter is None or spec.is_guest or spec.engine.type is not EngineType.TENSORRT_LLM,
         ),
         rule(
             "!(has(self.adapter) && has(self.adapter.source.folder) && has(self.engine)) || "
@@ -864,6 +884,15 @@ class PromptGroupSpec(ApiModel):
             "group of another name, or delete this one first",
             ".adapter",
             keeps=lambda spec, old: (spec.adapter and spec.adapter.name) == (old.adapter and old.adapter.name),
+        ),
+        rule_of_change(
+            "(has(self.engine) && has(self.engine.nodes) && self.engine.nodes > 1) == "
+            "(has(oldSelf.engine) && has(oldSelf.engine.nodes) && oldSelf.engine.nodes > 1)",
+            "engine.nodes cannot change from one node to several or back, since a Deployment and a LeaderWorkerSet do "
+            "not replace each other: create a group of another name with the annotation promptgroup.dev/replaces, and "
+            "delete this one when that is Ready",
+            ".engine.nodes",
+            keeps=lambda spec, old: ((spec.engine.nodes or 1) > 1) == ((old.engine.nodes or 1) > 1),
         ),
         rule_of_change(
             "has(self.engineFrom) == has(oldSelf.engineFrom) && "
@@ -1002,6 +1031,8 @@ class PromptGroupStatus(ApiModel):
     """Replicas that start, the least advanced first: at most 8 of them."""
     start: StartStatus | None = None
     """Durations of the latest starts; absent before the first, and for a guest."""
+    prefetch: PrefetchStatus | None = None
+    """Nodes that pull the weights before a replica starts there; of a group with engine.weights.prefetch."""
     selector: str | None = None
     """Label selector of the pods, for the scale subresource."""
     revisions: list[RevisionStatus] | None = None

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from promptgroup_contract.table import CacheScope, ResponseCaching
 from promptgroup_operator.api.model import ApiModel, Duration, rule, rules
-from promptgroup_operator.api.semantic import SemanticSpec, semantic_of
+from promptgroup_operator.api.semantic import NEEDS_EXACT_CACHE, SemanticSpec, semantic_of
 from promptgroup_operator.base import durations, sizes
 
 
@@ -41,12 +41,7 @@ class ResponsesSpec(ApiModel):
                 durations.parse(responses.ttl) + durations.parse(responses.stale_while_revalidate) <= LONGEST_TTL
             ),
         ),
-        rule(
-            "!has(self.semantic) || self.cache == 'Exact'",
-            "responses.semantic compares questions that the exact cache keeps: set responses.cache to Exact, too",
-            ".semantic",
-            holds=lambda responses: responses.semantic is None or responses.cache is ResponseCacheMode.EXACT,
-        ),
+        NEEDS_EXACT_CACHE,
     )
 
     cache: ResponseCacheMode = ResponseCacheMode.OFF

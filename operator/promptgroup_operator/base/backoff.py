@@ -13,7 +13,7 @@ LAST_RETRY = timedelta(seconds=30)
 def backoff(failures: int) -> timedelta:
     """Return the time until the next try after so many failures in a row, 1 or more.
 
-    It is spread at random over its upper half, so that a server that recovers is not asked for all at once.
+    It is spread at random over its upper half, so that a server that recovers does not get all requests at once.
     """
     whole = min(LAST_RETRY, FIRST_RETRY * float(2 ** min(failures - 1, 16)))
     return whole * (0.5 + random.random() / 2)  # noqa: S311 - spreads load, guards nothing

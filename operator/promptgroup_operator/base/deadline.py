@@ -96,7 +96,7 @@ class _TlsConnection(HTTPSConnection):
     def connect(self) -> None:
         # A context for each connection: urllib3 loads the certificates into it whenever it connects, and OpenSSL ends
         # the process (SIGSEGV) if a thread loads a certificate into a context while another shakes hands with it.
-        # As routers verify: an authority that is given ends the chain, whoever has signed it, and need not have all
+        # As routers verify: an authority that is given ends the chain, whoever signed it, and need not have all
         # extensions that RFC 5280 asks for, which Python 3.13 would.
         self.ssl_context = create_urllib3_context(
             cert_reqs=resolve_cert_reqs(self.cert_reqs), verify_flags=ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -46,7 +46,7 @@ def may_begin_first(size: int, running: Counter[str], namespace: str, slow: Cont
 
 
 class SlowNamespaces:
-    """Namespaces whose last job was slow. Whoever uses it holds a lock."""
+    """Namespaces whose last job was slow. Its users hold a lock."""
 
     def __init__(self) -> None:
         self._names: OrderedDict[str, None] = OrderedDict()
@@ -147,7 +147,7 @@ class FairPool:
         began = time.monotonic()
         try:
             result = job()
-        except Exception as error:  # noqa: BLE001 - it is raised to whoever asks for the result
+        except Exception as error:  # noqa: BLE001 - it is raised where the result is read
             future.set_exception(error)
         else:
             future.set_result(result)

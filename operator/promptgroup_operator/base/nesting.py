@@ -61,7 +61,7 @@ def is_deeper(value: Any, levels: int) -> bool:
 
 def _cut(text: bytes, levels: int) -> bytes:
     """Return the text with null instead of values that are too deep. Invalid JSON stays invalid."""
-    kept: list[bytes] = []
+    pieces: list[bytes] = []
     depth = begin = 0
     for result in _BRACKETS.finditer(text):
         start, end = result.span(1)
@@ -69,12 +69,12 @@ def _cut(text: bytes, levels: int) -> bytes:
             break
         if text[start] in b"[{":
             if depth <= levels < depth + end - start:
-                kept += (text[begin : start + levels - depth], b"null")
+                pieces += (text[begin : start + levels - depth], b"null")
             depth += end - start
         else:
             if depth > levels >= depth - (end - start):
                 begin = start + depth - levels
             depth -= end - start
     if depth <= levels:
-        kept.append(text[begin:])
-    return b"".join(kept)
+        pieces.append(text[begin:])
+    return b"".join(pieces)

@@ -20,6 +20,21 @@ DAY = 86_400
 MAX_PORT = 65_535
 """Largest port of TCP (RFC 9293, section 3.1)."""
 
+LEAVING_TAINTS = (
+    "ToBeDeletedByClusterAutoscaler",
+    "aws-node-termination-handler/asg-lifecycle-termination",
+    "aws-node-termination-handler/spot-itn",
+    "cloud.google.com/impending-node-termination",
+    "node.cloudprovider.kubernetes.io/shutdown",
+    "node.kubernetes.io/out-of-service",
+)
+"""Keys of taints that announce the end of a node within seconds or two minutes.
+
+The Cluster Autoscaler deletes the node; AWS takes a spot instance back, or an autoscaling group ends it; Google Cloud
+preempts it; the instance is shut down; an administrator has declared it dead. Not among them: a cordon
+(`node.kubernetes.io/unschedulable`), which may last for days, and `karpenter.sh/disrupted`, since Karpenter starts the
+replacement first and evicts pods when that is ready.
+"""
 MIN_TIMEOUT, MAX_TIMEOUT = 0.1, 60
 """Seconds: a shorter wait fails on a busy network, and a longer one gives figures that are out of date."""
 
@@ -64,6 +79,8 @@ class Settings:
     """Longest time for one of its answers, in seconds."""
     prometheus_selector: str = ""
     """Label matchers that every query has, where one Prometheus knows several clusters."""
+    leaving_taints: tuple[str, ...] = LEAVING_TAINTS
+    """Keys of node taints that announce the end of the node: its replicas drain. Empty: nodes are not watched."""
     gpu_hour_price: float = 0.0
     """Price of an hour of a GPU, in any currency; 0: not known."""
     service_account_dir: Path = SERVICE_ACCOUNT_DIR
@@ -170,6 +187,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help='label matchers that are added to every query, as in cluster="eu"',
     )
     group.add_argument(
+        "--leaving-taints",
+        default=_env("leaving_taints", ",".join(defaults.leaving_taints)),
+        metavar="KEY,KEY",
+        help="keys of node taints that announce the end of the node, on which its replicas drain; empty: nodes are not "
+        "watched (default: %(default)s)",
+    )
+    group.add_argument(
         "--gpu-hour-price",
         type=float,
         default=_env("gpu_hour_price", str(defaults.gpu_hour_price)),
@@ -227,6 +251,7 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
         prometheus_token_file=Path(arguments.prometheus_token_file) if arguments.prometheus_token_file else None,
         prometheus_timeout=arguments.prometheus_timeout,
         prometheus_selector=arguments.prometheus_selector,
+        leaving_taints=tuple(key for key in arguments.leaving_taints.split(",") if key),
         gpu_hour_price=arguments.gpu_hour_price,
         service_account_dir=arguments.service_account_dir,
         log_level=arguments.log_level,

@@ -29,9 +29,9 @@ def withheld(text: str, secrets: Iterable[str]) -> str:
                 hidden[first : last + 1] = [True] * (last + 1 - first)
     shown = "".join("\0" if hidden[place] else letter for place, letter in enumerate(text))
     parts = [part for part in shown.split("\0") if part]
-    kept = "[withheld]".join(parts)
+    quoted = "[withheld]".join(parts)
     if shown.startswith("\0"):
-        kept = f"[withheld]{kept}"
+        quoted = f"[withheld]{quoted}"
     if shown.endswith("\0") and len(shown) > 1:
-        kept = f"{kept}[withheld]"
-    return kept if len(kept) <= SHOWN else f"{kept[: SHOWN - 3]}..."
+        quoted = f"{quoted}[withheld]"
+    return quoted if len(quoted) <= SHOWN else f"{quoted[: SHOWN - 3]}..."

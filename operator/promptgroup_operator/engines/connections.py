@@ -48,9 +48,9 @@ class EnginePools:
 
     def keep(self, trusts: Iterable[Trust | None]) -> None:
         """Close the idle connections of all trusts that are not among these."""
-        kept = set(trusts)
+        current = set(trusts)
         with self._lock:
-            gone = [self._secure.pop(trust) for trust in self._secure.keys() - kept]
+            gone = [self._secure.pop(trust) for trust in self._secure.keys() - current]
         for manager in gone:
             manager.clear()
 

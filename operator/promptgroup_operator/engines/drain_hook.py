@@ -150,7 +150,7 @@ def _has_hook(spec: Mapping[str, Any], container: str) -> bool:
     return False
 
 
-def kept_seconds(template: Mapping[str, Any], container: str) -> int | None:
+def hook_seconds(template: Mapping[str, Any], container: str) -> int | None:
     """Return the drain time in a live pod template; None if it has no hook of this form."""
     spec = template.get("spec", {})
     for item in spec.get("containers", ()):

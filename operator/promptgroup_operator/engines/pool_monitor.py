@@ -68,7 +68,7 @@ class PoolMonitor:
         self._readers = readers
         self._clock = clock
         self._resolve = resolve
-        self._known: dict[tuple[str, PoolType], tuple[float, PoolAnswers]] = {}
+        self._cached: dict[tuple[str, PoolType], tuple[float, PoolAnswers]] = {}
         self._stores: dict[str, _Stores] = {}
         self._sizes: dict[str, int] = {}
         """Server → size of its memory in bytes, from its last metrics; 0 while it is empty."""
@@ -84,9 +84,9 @@ class PoolMonitor:
         monitor = pool.monitor or ""
         key, now = (monitor, pool.type), self._clock()
         with self._lock:
-            self._known = {item: known for item, known in self._known.items() if now - known[0] < FRESH_SECONDS}
-            if key in self._known:
-                return self._known[key][1]
+            self._cached = {item: entry for item, entry in self._cached.items() if now - entry[0] < FRESH_SECONDS}
+            if key in self._cached:
+                return self._cached[key][1]
         (resolved,) = self._readers.map(share, self._resolve, [monitor], ASK_SECONDS)  # DNS has no deadline
         servers = resolved or []
         answers = self._readers.map(share, lambda server: self._one(server, pool.type), servers, ASK_SECONDS)
@@ -99,8 +99,8 @@ class PoolMonitor:
             stuck = tuple(server for server in servers if self._is_stuck(server))
             sizes = [self._sizes.get(server, 0) for server in servers if server not in failed]
             pool_answers = PoolAnswers(len(servers), failed, stuck, sum(sizes) if all(sizes) and not failed else 0)
-            self._known[key] = now, pool_answers
-            self._stores = {item: known for item, known in self._stores.items() if now - known[0] < 3600}
+            self._cached[key] = now, pool_answers
+            self._stores = {item: entry for item, entry in self._stores.items() if now - entry[0] < 3600}
             self._sizes = {item: size for item, size in self._sizes.items() if item in self._stores}
         return pool_answers
 

@@ -67,7 +67,7 @@ def decide(group: GroupObject, seen: SeenPools, *, taken: bool) -> PoolDecision:
         return PoolDecision("", None, verdict)
     absent = seen.problem is not None and seen.problem.reason in ABSENT
     spec = None if joins or taken or absent else _spec(group, pool)
-    return PoolDecision(pool, spec, verdict or _from_parents(pool, seen.found[pool]))
+    return PoolDecision(pool, spec, verdict or _from_parents(pool, seen.by_name[pool]))
 
 
 def _spec(group: GroupObject, pool: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _objection(group: GroupObject, pool: str, seen: SeenPools, *, taken: bool) -
     if taken and pool == group.key.name:
         text = f"InferencePool {pool} exists and belongs to something else: delete it, or name another pool"
         return GatewayVerdict(False, "NameTaken", text)
-    live = seen.found.get(pool)
+    live = seen.by_name.get(pool)
     if live is None and pool != group.key.name:
         text = f"InferencePool {pool} does not exist: set spec.gateway on the group {pool}, or name another pool"
         return GatewayVerdict(False, "NoPool", text)

@@ -1,4 +1,4 @@
-"""Decides on how many of its host's replicas a guest's prompt is kept warm, where its placement has bounds.
+"""Decides on how many of its host's replicas a guest's prompt is warm, where its placement has bounds.
 
 A prompt with a share s of the work of n replicas keeps s n of them busy. It gets HEADROOM times as many, so that it is
 at most half of their work and its sessions can move to other replicas. The number falls only when the lower one would

@@ -2,8 +2,6 @@
 
 A guest names its host in `spec.engineFrom.promptGroup`: a group of the same namespace with an engine of its own.
 `served` copies the host's model, engine and caches into the guest's spec, where the other modules read them.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Iterable, Mapping

@@ -2,8 +2,6 @@
 
 A pod of the host becomes a replica of each revision that is placed on it, with the slot and the proof of that revision.
 A pass over the guest writes to no pod, so a view has neither a drain nor an InferencePool.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -103,7 +101,7 @@ def with_outcomes(
         outcome = outcomes.get((pod.container_id, pod.fingerprint))
         return _with_proof(pod, outcome) if outcome is not None else pod
 
-    def kept(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+    def serving(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
         stay = tuple(pod for pod in pods if pod.name not in going)
         comes = any(pod.warm is None or pod.warm.reason in SELF_MENDING for pod in stay)
         if any(pod.is_warm for pod in stay) or not comes:
@@ -111,7 +109,7 @@ def with_outcomes(
         return stay + tuple(replace(pod, deleting=False) for pod in pods if pod.name in going)
 
     return tuple(
-        replace(revision_state, pods=kept(tuple(newest(pod) for pod in revision_state.pods)))
+        replace(revision_state, pods=serving(tuple(newest(pod) for pod in revision_state.pods)))
         for revision_state in revisions
     )
 

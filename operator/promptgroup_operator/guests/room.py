@@ -1,4 +1,4 @@
-"""Decides if the prompts that are kept warm on a replica leave enough of the KV cache for sessions.
+"""Decides if the prompts that are warm on a replica leave enough of the KV cache for sessions.
 
 The tokens of each revision count on every replica on which it is warm, by the PromptRoutes of a host and of its guests.
 Engines share common prefixes, so the sum is an upper bound. Does no I/O and reads no clock.
@@ -18,7 +18,7 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class PromptRoom:
-    """The tokens of the prompts that are kept warm on a host's replicas."""
+    """The tokens of the prompts that are warm on a host's replicas."""
 
     by_pod: Mapping[str, int]
     """Pod → total tokens of the prompts."""
@@ -46,9 +46,9 @@ def is_full(pod: Pod) -> bool:
 
 
 def fullest(pods: Iterable[Pod]) -> Pod | None:
-    """Return the replica whose prompts take the largest share of its cache; None if no cache's size is known."""
-    known = [pod for pod in pods if pod.measured.kv_tokens and pod.crowd]
-    return max(known, key=lambda pod: (pod.crowd / pod.measured.kv_tokens, pod.name), default=None)
+    """Return the replica whose prompts take the largest share of its cache; None if no cache has a measured size."""
+    measured = [pod for pod in pods if pod.measured.kv_tokens and pod.crowd]
+    return max(measured, key=lambda pod: (pod.crowd / pod.measured.kv_tokens, pod.name), default=None)
 
 
 def describe(pod: Pod, by_group: Mapping[str, int]) -> str:

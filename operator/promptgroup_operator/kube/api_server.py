@@ -39,8 +39,11 @@ _KINDS = {
     "Secret": ("/api/v1", "secrets"),
     "Service": ("/api/v1", "services"),
     "Pod": ("/api/v1", "pods"),
+    "Node": ("/api/v1", "nodes"),
     "Event": ("/api/v1", "events"),
     "Deployment": ("/apis/apps/v1", "deployments"),
+    "LeaderWorkerSet": ("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
+    "DaemonSet": ("/apis/apps/v1", "daemonsets"),
     "ReplicaSet": ("/apis/apps/v1", "replicasets"),
     "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles"),
@@ -144,16 +147,9 @@ class KubeClient:
         """Called, in the thread of the request, once the server answers again."""
 
     def request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        content_type: str | None = None,
-        query: Mapping[str, str] | None = None,
-        *,
-        accept: str = "application/json",
-        limit: float | None = None,
-    ) -> dict[str, Any]:
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, content_type: str | None = None,
+        query: Mapping[str, str] | None = None, *, accept: str = "application/json", limit: float | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
         """Send a request and return the answer.
 
         Args:
@@ -204,13 +200,9 @@ class KubeClient:
 
 
 def list_objects(
-    kube: KubeClient,
-    path: str,
-    query: Mapping[str, str],
-    keep: Callable[[dict[str, Any]], Any] = lambda item: item,
-    *,
-    accept: str = "application/json",
-) -> tuple[list[Any], str]:
+    kube: KubeClient, path: str, query: Mapping[str, str], keep: Callable[[dict[str, Any]], Any] = lambda item: item,
+    *, accept: str = "application/json",
+) -> tuple[list[Any], str]:  # fmt: skip
     """List a collection in pages of PAGE objects (limit and continue), so that no answer grows with the cluster.
 
     Only the result of `keep` is stored for each object, so that one page at most is in memory.

@@ -86,15 +86,9 @@ class LeaderElector:
     """
 
     def __init__(
-        self,
-        server: KubeClient,
-        namespace: str,
-        name: str,
-        *,
-        identity: str,
-        term: Term,
+        self, server: KubeClient, namespace: str, name: str, *, identity: str, term: Term,
         clock: Callable[[], float] = monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._server = server
         self._namespace = namespace
         self._name = name
@@ -178,7 +172,6 @@ class LeaderElector:
             self._record, self._since = record, self._clock()
 
     def _write(self, record: LeaseRecord) -> LeaseRecord:
-        body = lease.encode(record, self._namespace, self._name)
-        path = collection_path("Lease", self._namespace)
+        body, path = lease.encode(record, self._namespace, self._name), collection_path("Lease", self._namespace)
         method, path = ("PUT", f"{path}/{self._name}") if record.version else ("POST", path)
         return lease.decode(self._server.request(method, path, body, "application/json", limit=lease.REQUEST))

@@ -26,6 +26,10 @@ LAST_PAUSE = 3.0
 """Maximum time in seconds between two attempts of Kopf, so that it reconnects soon after an outage."""
 PAUSES = (0.2, 0.4, 0.8, 1.6)
 """Seconds before the first tries after a failure."""
+NODE = "Node"
+"""The kind that the operator may watch, and does without where its role does not let it."""
+REFUSED_SECONDS = 30.0
+"""Time between two tries of a list or a watch of nodes that the role does not allow."""
 WATCH_SECONDS_APART = 1.0
 """Minimum time between two starts of one watch. No event is lost, since a watch continues from a resourceVersion."""
 
@@ -90,8 +94,8 @@ class KopfSession:
         """
         path, watches = request.url.path.removeprefix(self._base), "watch" in request.url.query
         kind, namespace = self._collection(path)
-        if watches:
-            await self._wait_for_turn(path)
+        if watches or kind == NODE:
+            await self._wait_for_turn(path, WATCH_SECONDS_APART if watches else 0.0)
         await asyncio.to_thread(self._authorize, request, path)  # may run a plugin that returns the token
         verb = WATCH if watches else request.method
         try:
@@ -101,6 +105,8 @@ class KopfSession:
             raise
         self._count(verb, str(response.status))
         why = f"{verb} {path}: {response.status} {response.reason}"
+        if response.status == HTTPStatus.FORBIDDEN and kind == NODE:
+            self._next_turn[path] = asyncio.get_running_loop().time() + REFUSED_SECONDS
         if response.status == HTTPStatus.UNAUTHORIZED or (response.status == HTTPStatus.NOT_FOUND and kind):
             response.close()
             raise aiohttp.ClientConnectionError(why)
@@ -115,10 +121,10 @@ class KopfSession:
             response.content = cast("aiohttp.StreamReader", _ShallowContent(response.content))
         return response
 
-    async def _wait_for_turn(self, path: str) -> None:
+    async def _wait_for_turn(self, path: str, apart: float) -> None:
         now = asyncio.get_running_loop().time()
         turn = max(now, self._next_turn[path])
-        self._next_turn[path] = turn + WATCH_SECONDS_APART
+        self._next_turn[path] = turn + apart
         await asyncio.sleep(turn - now)
 
     def _authorize(self, request: aiohttp.ClientRequest, path: str) -> None:

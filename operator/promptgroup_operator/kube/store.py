@@ -8,7 +8,7 @@ the label is deleted for a watch, and may be added again with the same uid.
 Most changes of a cluster's objects are of fields that no pass reads: a probe's time, the counts of a
 PodDisruptionBudget, another client's annotation. Such a version is stored, and its group gets no pass.
 
-The cached fields of an object and its index keys are defined elsewhere (`world.kept`, `world.lookup`).
+The cached fields of an object and its index keys are defined elsewhere (`world.trimmed`, `world.lookup`).
 """
 
 import threading
@@ -70,9 +70,9 @@ class Store:
         """
         touched: set[Key] = set()
         with self._lock:
-            for name, known in list(self._objects.items()):
-                if namespace in ("", name[0]) and name not in listed and _version(known) <= version:
-                    touched |= self._delete(name, known["metadata"]["uid"], version)
+            for name, cached in list(self._objects.items()):
+                if namespace in ("", name[0]) and name not in listed and _version(cached) <= version:
+                    touched |= self._delete(name, cached["metadata"]["uid"], version)
         self._notify(touched)
 
     def get(self, namespace: str, name: str) -> Manifest | None:

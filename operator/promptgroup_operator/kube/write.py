@@ -10,8 +10,9 @@ from promptgroup_operator.kube.api_server import KubeClient, collection_path, ob
 from promptgroup_operator.kube.leader_election import Term
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.world.effects import Deletion
-from promptgroup_operator.world.kept import SHORTENED, kept, whole
-from promptgroup_operator.world.snapshot import Key, Manifest
+from promptgroup_operator.world.lookup import KINDS
+from promptgroup_operator.world.snapshot import WORKLOADS, Key, Manifest
+from promptgroup_operator.world.trimmed import SHORTENED, trimmed, whole
 
 FIELD_MANAGER = "promptgroup-operator"
 """The one field manager of everything that the operator writes."""
@@ -54,7 +55,7 @@ class ClusterWriter:
         """Apply an object on the server's side (KEP-555): the operator owns the fields that it names, and no others.
 
         An object that was not seen is applied without force, so that one that another client created meanwhile is a
-        conflict and is not taken over. A Deployment of which nothing but the status has changed since it was seen is
+        conflict and is not taken over. A workload of which nothing but the status has changed since it was seen is
         applied again at once: the controllers write that several times a second while its pods come up.
 
         Args:
@@ -81,22 +82,22 @@ class ClusterWriter:
         try:
             return self._request("PATCH", path, body, _APPLY, query)
         except ClusterError as error:
-            if error.status != HTTPStatus.CONFLICT or seen is None or not again or manifest["kind"] != "Deployment":
+            if error.status != HTTPStatus.CONFLICT or seen is None or not again or manifest["kind"] not in WORKLOADS:
                 raise
-            current = self._with_other_status(seen)
+            current = self._with_other_status(manifest["kind"], seen)
             if current is None:
                 raise
         return self._apply(manifest, current, again - 1)
 
-    def _with_other_status(self, seen: Manifest) -> Manifest | None:
-        """Return a Deployment as it is now, if nothing of it has changed but its status; None otherwise."""
+    def _with_other_status(self, kind: str, seen: Manifest) -> Manifest | None:
+        """Return a workload as it is now, if nothing of it has changed but its status; None otherwise."""
         metadata = seen["metadata"]
         try:
-            standing = self._client.request("GET", object_path("Deployment", metadata["namespace"], metadata["name"]))
+            standing = self._client.request("GET", object_path(kind, metadata["namespace"], metadata["name"]))
         except ClusterError:
             return None
-        current = kept(standing, "Deployment")
-        before, now = ({**deployment["metadata"], "resourceVersion": ""} for deployment in (seen, current))
+        current = trimmed(standing, kind) if kind in KINDS else whole(standing, kind)
+        before, now = ({**workload["metadata"], "resourceVersion": ""} for workload in (seen, current))
         return current if before == now else None
 
     def create(self, manifest: Manifest) -> None:
@@ -140,22 +141,16 @@ class ClusterWriter:
         """Let no later pass read what was there before the write."""
         if not answer:
             return  # the object was gone
-        part = kept(answer, kind) if kind in self._stores else None
+        part = trimmed(answer, kind) if kind in self._stores else None
         if part is None or SHORTENED in part:
             self._copies.record_write(kind, whole(answer, kind))
         if part is not None:
             self._stores[kind].put(part)
 
     def _request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any],
-        content_type: str,
-        query: Mapping[str, str] | None = None,
-        *,
-        passing: Sequence[int] = (),
-    ) -> dict[str, Any]:
+        self, method: str, path: str, body: Mapping[str, Any], content_type: str,
+        query: Mapping[str, str] | None = None, *, passing: Sequence[int] = (),
+    ) -> dict[str, Any]:  # fmt: skip
         """Send a write while this process is the leader; it is not waited for beyond the term.
 
         Returns:

@@ -122,7 +122,7 @@ class EngineHistory:
         while len(entries) > 2 and now - entries[1].at >= HIT_RATE_WINDOW:
             entries.popleft()
 
-    def found(self, containers: Iterable[ContainerId]) -> FoundTokens:
+    def found_tokens(self, containers: Iterable[ContainerId]) -> FoundTokens:
         """Return the clients' prompt tokens over all containers, and how many of them were cached."""
         with self._lock:
             series = (self._series.get(container) for container in containers)
@@ -133,7 +133,7 @@ class EngineHistory:
 
         Both are over all containers, and None without readings.
         """
-        return self.found(containers).rates
+        return self.found_tokens(containers).rates
 
     def own(self, containers: Iterable[ContainerId], since: datetime) -> list[Spent]:
         """Return the operator's own requests to these containers since then, as far back as HIT_RATE_WINDOW."""
@@ -147,14 +147,14 @@ class EngineHistory:
             return max(filter(None, active), default=None)
 
     def load(
-        self, of: RevisionKey, serving: Mapping[ContainerId, datetime], known: Measured, now: datetime
+        self, of: RevisionKey, serving: Mapping[ContainerId, datetime], measured: Measured, now: datetime
     ) -> GroupLoad:
         """Return the load of a revision's engines over LOAD_WINDOW.
 
         Args:
             of: the revision.
             serving: container → time since which it serves, for all that do.
-            known: measurements of the engines.
+            measured: measurements of the engines.
             now: the time.
         """
         with self._lock:
@@ -163,7 +163,7 @@ class EngineHistory:
                 container: tuple(self._series[container].entries) for container in self._of.get(of, ())
             }
         newest = max((entries[-1].at for entries in histories.values()), default=None)
-        result = load_window.engines(histories, serving, now - LOAD_WINDOW, known)
+        result = load_window.engines(histories, serving, now - LOAD_WINDOW, measured)
         seconds, engines = result if result is not None else (LOAD_WINDOW.total_seconds(), None)
         stale = ""
         if serving and newest is None:

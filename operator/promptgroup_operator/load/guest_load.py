@@ -20,7 +20,7 @@ def load(
     clients: ClientLoad | None,
     drift: PromptDrift | None,
     replicas: int,
-    known: Measured,
+    measured: Measured,
     window: timedelta = LOAD_WINDOW,
 ) -> GroupLoad:
     """Return the load of a guest.
@@ -29,7 +29,7 @@ def load(
         clients: load of its clients; None if no router could be read.
         drift: where its requests differ from its prompt.
         replicas: the host's replicas that are warm for it.
-        known: measurements of their engines.
+        measured: measurements of their engines.
         window: time that the figures cover.
     """
     seconds = window.total_seconds()
@@ -37,10 +37,10 @@ def load(
         return GroupLoad(seconds, None, stale=NO_ROUTER, is_guest=True)
     if clients.hit_rate is None and clients.requests:
         return GroupLoad(seconds, None, clients=clients, drift=drift, stale=NOT_REPORTED, is_guest=True)
-    return GroupLoad(seconds, _engines(clients, replicas, known), clients=clients, drift=drift, is_guest=True)
+    return GroupLoad(seconds, _engines(clients, replicas, measured), clients=clients, drift=drift, is_guest=True)
 
 
-def _engines(clients: ClientLoad, replicas: int, known: Measured) -> EngineLoad:
+def _engines(clients: ClientLoad, replicas: int, measured: Measured) -> EngineLoad:
     """Return the engines' load from a guest; responses without cached tokens are given the hit rate of the others."""
     return EngineLoad(
         replicas=float(replicas),
@@ -58,8 +58,8 @@ def _engines(clients: ClientLoad, replicas: int, known: Measured) -> EngineLoad:
         usage=0.0,
         preemptions=None,
         first_token=Histogram(),
-        kv_tokens=known.kv_tokens,
-        prefill_rate=float(known.prefill_rate),
+        kv_tokens=measured.kv_tokens,
+        prefill_rate=float(measured.prefill_rate),
     )
 
 

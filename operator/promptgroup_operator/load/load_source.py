@@ -32,7 +32,7 @@ class LoadSubject:
     """Pod → time since which it serves, for all that do."""
     serving: Mapping[ContainerId, datetime]
     """The same times by container."""
-    known: Measured
+    measured: Measured
     """Measurements of their engines; the ranks of one engine are combined."""
     guests: Sequence[GuestSubject] = ()
     """Revisions of other groups that the same engines serve."""
@@ -61,7 +61,7 @@ def load_subject(key: Key, revision: RevisionState, names: MetricNames) -> LoadS
         deployment=revision.deployment,
         pods={pod.name: at for pod, at in since},
         serving={pod.container_id: at for pod, at in since},
-        known=of_replica(together(pod.measured for pod in warm), ranks),
+        measured=of_replica(together(pod.measured for pod in warm), ranks),
         ranks=ranks,
         declared_bytes=_size(revision.prompt),
     )
@@ -89,8 +89,8 @@ class ScrapedLoad:
         """Return the load; see `LoadSource`."""
         if subject.is_guest:
             return self._guest_load(subject, now)
-        load = self._engines.load((subject.key, subject.fingerprint), subject.serving, subject.known, now)
-        tokens = subject.known.prefix_tokens
+        load = self._engines.load((subject.key, subject.fingerprint), subject.serving, subject.measured, now)
+        tokens = subject.measured.prefix_tokens
         own = GuestSubject(subject.key, subject.revision, tokens)
         clients = (self._routers.clients(*guest_subject, now) for guest_subject in (own, *subject.guests))
         return replace(
@@ -100,8 +100,8 @@ class ScrapedLoad:
         )
 
     def _guest_load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
-        clients = self._routers.clients(subject.key, subject.revision, subject.known.prefix_tokens, now)
+        clients = self._routers.clients(subject.key, subject.revision, subject.measured.prefix_tokens, now)
         if clients is None and self._routers.reads(now):
             clients = guest_load.NO_CLIENTS
         drift = self._routers.drift(subject.key, subject.declared_bytes, now)
-        return guest_load.load(clients, drift, len(subject.serving), subject.known)
+        return guest_load.load(clients, drift, len(subject.serving), subject.measured)

@@ -144,7 +144,7 @@ def engines(
     histories: Mapping[ContainerId, Sequence[Entry]],
     serving: Mapping[ContainerId, datetime],
     since: datetime,
-    known: Measured,
+    measured: Measured,
 ) -> tuple[float, EngineLoad] | None:
     """Return the length of the window in seconds and the engines' load in it; None without a usable pair of readings.
 
@@ -152,7 +152,7 @@ def engines(
         histories: container → its readings, including containers that no longer exist.
         serving: container → time since which it serves, for all that do.
         since: start of the window.
-        known: measurements of the engines.
+        measured: measurements of the engines.
     """
     grown = {container: tuple(growth(entries, since)) for container, entries in histories.items()}
     every = [client_hit for client_hits in grown.values() for client_hit in client_hits]
@@ -185,8 +185,8 @@ def engines(
         usage=sum(item.usage * item.seconds for item in every) / covered,
         preemptions=_rate((item.preemptions for item in every), window),
         first_token=sum((item.first_token for item in every), Histogram()),
-        kv_tokens=min((tokens for tokens in latest if tokens), default=known.kv_tokens),
-        prefill_rate=float(known.prefill_rate),
+        kv_tokens=min((tokens for tokens in latest if tokens), default=measured.kv_tokens),
+        prefill_rate=float(measured.prefill_rate),
         tiered=sum(item.tiered for item in every) / window,
     )
 

@@ -24,7 +24,7 @@ PATIENCE = 1.0
 """Seconds that a pass waits for an answer, which takes some ten milliseconds. A later one serves the next pass."""
 FRESH = 2 * PERIOD
 """Maximum age of an answer that is used."""
-KEPT = timedelta(minutes=10)
+UNUSED = timedelta(minutes=10)
 """Time without a query after which the answers about a revision are deleted."""
 GUESTS_A_QUERY = 20
 """Maximum number of guests in one query, so that their names fit into the request's URL."""
@@ -48,7 +48,7 @@ class Prometheus:
         self._history = history
         self._pool = ThreadPoolExecutor(ASKERS, thread_name_prefix="prometheus")
         self._lock = threading.Lock()
-        self._asked: dict[RevisionKey, tuple[datetime, Future[None]]] = {}
+        self._queries: dict[RevisionKey, tuple[datetime, Future[None]]] = {}
         self._answers: dict[RevisionKey, tuple[datetime, GroupLoad]] = {}
         self._trouble: tuple[datetime, str] | None = None
         """Time since which queries fail, and the reason."""
@@ -62,13 +62,13 @@ class Prometheus:
         """Return the load of a revision from Prometheus; wait for PATIENCE at most."""
         key = (subject.key, subject.fingerprint)
         with self._lock:
-            at, flight = self._asked.get(key, (None, None))
-            for old in [item for item, (requested, _) in self._asked.items() if now - requested > KEPT]:
-                del self._asked[old]
+            at, flight = self._queries.get(key, (None, None))
+            for old in [item for item, (requested, _) in self._queries.items() if now - requested > UNUSED]:
+                del self._queries[old]
                 self._answers.pop(old, None)
             if flight is None or (flight.done() and (at is None or now - at >= PERIOD)):
                 flight = self._pool.submit(self._ask, key, subject, now)
-                self._asked[key] = now, flight
+                self._queries[key] = now, flight
             patience = PATIENCE if self._trouble is None else 0.0
         wait([flight], patience)
         with self._lock:
@@ -127,22 +127,22 @@ class Prometheus:
             return GroupLoad(seconds, None, stale=f"Prometheus at {self._url} has nothing newer than {at:%H:%M} UTC")
         own = self._history.own(subject.serving, since)
         of_routers = self._of_routers(subject, now)
-        clients = [promql.clients(of_routers, subject.known.prefix_tokens), *self._clients_of_guests(subject, now)]
+        clients = [promql.clients(of_routers, subject.measured.prefix_tokens), *self._clients_of_guests(subject, now)]
         return GroupLoad(
             seconds,
-            promql.engines(answers_to, subject.pods, own, subject.known, now),
+            promql.engines(answers_to, subject.pods, own, subject.measured, now),
             clients=summed([load for load in clients if load is not None]),
             drift=promql.drift(of_routers, subject.declared_bytes),
         )
 
     def _guest_load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
         of_routers = self._of_routers(subject, now)
-        clients = promql.clients(of_routers, subject.known.prefix_tokens)
+        clients = promql.clients(of_routers, subject.measured.prefix_tokens)
         drift = promql.drift(of_routers, subject.declared_bytes)
-        return guest_load.load(clients, drift, len(subject.serving), subject.known, promql.WINDOW)
+        return guest_load.load(clients, drift, len(subject.serving), subject.measured, promql.WINDOW)
 
     def _of_routers(self, subject: LoadSubject, now: datetime) -> promql.Answer:
-        own = GuestSubject(subject.key, subject.revision, subject.known.prefix_tokens)
+        own = GuestSubject(subject.key, subject.revision, subject.measured.prefix_tokens)
         return self._answers_to(promql.router_queries([own], self._router_namespaces, self._selector), now)
 
     def _clients_of_guests(self, subject: LoadSubject, now: datetime) -> Iterator[ClientLoad | None]:

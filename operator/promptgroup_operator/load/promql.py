@@ -176,7 +176,7 @@ def newest(answer: Answer) -> float | None:
 
 
 def engines(
-    answer: Answer, serving: Mapping[str, datetime], own: Iterable[Spent], known: Measured, now: datetime
+    answer: Answer, serving: Mapping[str, datetime], own: Iterable[Spent], measured: Measured, now: datetime
 ) -> EngineLoad | None:
     """Return the engines' load; None without samples of them.
 
@@ -184,7 +184,7 @@ def engines(
         answer: answers to `engine_queries`.
         serving: pod → time since which it serves, for all that do.
         own: the operator's own requests in the window.
-        known: measurements of the engines.
+        measured: measurements of the engines.
         now: time of the queries.
     """
     values = _values(answer)
@@ -221,8 +221,8 @@ def engines(
         usage=values.get("usage", 0.0),
         preemptions=values.get("preemptions"),
         first_token=without_fastest(_histogram(answer), requests),
-        kv_tokens=known.kv_tokens,
-        prefill_rate=float(known.prefill_rate),
+        kv_tokens=measured.kv_tokens,
+        prefill_rate=float(measured.prefill_rate),
         tiered=tiers or values.get("tiered", 0.0),
     )
 

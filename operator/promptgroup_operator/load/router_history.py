@@ -81,8 +81,8 @@ class _Series:
         # A revision that the router has dropped from its page has no requests.
         self.rose = {revision: at for revision, at in self.rose.items() if revision in counts.flows}
         for revision, flow in counts.flows.items():
-            known = before.get(revision)
-            if flow.requests != (known.requests if known is not None else 0):
+            earlier = before.get(revision)
+            if flow.requests != (earlier.requests if earlier is not None else 0):
                 self.rose[revision] = now
         if readings and readings[-1][1] == counts:
             counts = readings[-1][1]  # equal readings share one object
@@ -189,10 +189,10 @@ class RouterHistory:
                 return None
             flows: dict[ShortFingerprint, Flow] = {}
             samples: dict[ShortFingerprint, dict[StratumKey, Stratum]] = {}
-            is_known = False
+            is_settled = False
             for series in group.routers.values():
                 (began, first), (read, last) = series.span(now, WINDOW)
-                is_known |= now - began >= SETTLED
+                is_settled |= now - began >= SETTLED
                 for revision, flow in last.flows.items() if now - read < WINDOW else ():
                     before, total = first.flows.get(revision, Flow()), flows.get(revision, Flow())
                     flows[revision] = Flow(
@@ -203,7 +203,7 @@ class RouterHistory:
                     base, sums = series.baseline.samples.get(revision, {}), samples.setdefault(revision, {})
                     for name, stratum in sample.items():
                         sums[name] = sums.get(name, Stratum()) + (stratum - base.get(name, Stratum()))
-            return Traffic(is_known, flows, samples, *self._last_requests(group, now))
+            return Traffic(is_settled, flows, samples, *self._last_requests(group, now))
 
     def calls(self, keys: Iterable[Key], now: datetime) -> Calls:
         """Return the wake requests that all routers report: those for groups that have no replica by design.

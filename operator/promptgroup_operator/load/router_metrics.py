@@ -134,7 +134,7 @@ def parse(page: str, serves: Callable[[Key], bool], memory: int = PAGE_MEMORY) -
         if left < 0:
             break
     shared: dict[tuple[float, ...], tuple[float, ...]] = {}
-    return {item.key: item.counts(shared) for item in result.values() if item is not None and item.told}
+    return {item.key: item.counts(shared) for item in result.values() if item is not None and item.sampled}
 
 
 def _key(group: str) -> Key | None:
@@ -147,7 +147,7 @@ class _Group:
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.told = False
+        self.sampled = False
         """True if the page has any sample of the group."""
         self._memory = 0
         self._revisions: set[ShortFingerprint] = set()
@@ -161,7 +161,7 @@ class _Group:
 
     def add(self, name: str, labels: Mapping[str, str], value: float) -> int:
         """Add a sample and return an upper bound of the memory in bytes that it takes."""
-        self.told = True
+        self.sampled = True
         if any(len(labels.get(item, "")) > MAX_LABEL for item in _TELLING):
             return 0
         before = self._memory
@@ -219,9 +219,9 @@ class _Group:
             requests=value if name == names.METRIC_INFLIGHT else 0,
         )
         slots = self._slots.setdefault(revision, {})
-        known = slots.get(int(slot))
-        slots[int(slot)] = known + use if known is not None else use
-        return SLOT if known is None else 0
+        earlier = slots.get(int(slot))
+        slots[int(slot)] = earlier + use if earlier is not None else use
+        return SLOT if earlier is None else 0
 
     def counts(self, bounds: dict[tuple[float, ...], tuple[float, ...]]) -> RouterCounts:
         """Return the counters that the samples make together.

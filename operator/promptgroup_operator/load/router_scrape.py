@@ -68,7 +68,7 @@ class RouterScraper:
         self._is_group = is_group
         self._trusted = frozenset(trusted)
         self._pool = pool
-        self._known: dict[str, tuple[datetime, Mapping[ContainerId, str]]] = {}
+        self._cached: dict[str, tuple[datetime, Mapping[ContainerId, str]]] = {}
         """Namespace → time of the last list request, and the routers that it returned."""
         self._peers: dict[str, int] = {}
         """Namespace → highest number of peers that its routers report."""
@@ -125,10 +125,10 @@ class RouterScraper:
 
     def _routers(self, namespace: str, now: datetime, listed: timedelta) -> Mapping[ContainerId, str]:
         with self._lock:
-            at, routers = self._known.get(namespace, (None, {}))
+            at, routers = self._cached.get(namespace, (None, {}))
             if at is not None and now - at < (min(LISTED_AGAIN, listed) if namespace in self._doubtful else listed):
                 return routers
-            self._known[namespace] = now, routers  # used by other passes meanwhile
+            self._cached[namespace] = now, routers  # used by other passes meanwhile
             self._doubtful.discard(namespace)
         try:
             result = self._listed(namespace)
@@ -141,7 +141,7 @@ class RouterScraper:
             logger.warning("%s: %d routers; %d of them are read", namespace, len(result), MAX_ROUTERS)
             result = dict(islice(result.items(), MAX_ROUTERS))
         with self._lock:
-            self._known[namespace] = now, result
+            self._cached[namespace] = now, result
         return result
 
     def _ask(self, address: str, serves: Callable[[Key], bool]) -> _Answer | None:

@@ -45,4 +45,4 @@ class ClusterState:
     guests_routed: frozenset[str] = frozenset()
     """Its pods that are routable in the PromptRoutes of its guests."""
     adapters: frozenset[str] = frozenset()
-    """Names under which its engines serve the adapters of its revisions and of its guests'."""
+    """The models that requests to its engines name for the adapters of its revisions and of its guests'."""

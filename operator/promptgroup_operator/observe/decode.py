@@ -1,6 +1,6 @@
 """Decode objects of the API server into the frozen values that decisions use."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -103,6 +103,7 @@ def revision_of(
         rolled_back=rolled_back(annotations),
         size=size(annotations),
         failure=failure_of(deployment),
+        workload=deployment.get("kind", "Deployment"),
     )
 
 
@@ -115,8 +116,14 @@ def failure_of(deployment: Manifest) -> str:
     return next((f"{item.get('reason', '')}: {item.get('message', '')}" for item in failed), "")
 
 
-def pod_of(raw: Manifest, port: int) -> Pod:
-    """Decode a replica of a group; `port` is the group's port for engines, used if the pod's template names none."""
+def pod_of(raw: Manifest, port: int, node_taint: Callable[[str], str] = lambda _: "") -> Pod:
+    """Decode a replica of a group.
+
+    Args:
+        raw: the pod.
+        port: the group's port for engines, used if the pod's template names none.
+        node_taint: node → key of the taint that announces its end, empty without one.
+    """
     metadata, status = raw["metadata"], raw.get("status", {})
     annotations, labels = metadata.get("annotations", {}), metadata.get("labels", {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
@@ -162,6 +169,8 @@ def pod_of(raw: Manifest, port: int) -> Pod:
             ),
             "",
         ),
+        ordinal=_ordinal(metadata),
+        node_taint=node_taint(raw.get("spec", {}).get("nodeName", "")),
         inference_pool=labels.get(names.LABEL_INFERENCE_POOL, ""),
         trouble=_trouble(metadata, status, conditions),
         credential=annotations.get(names.ANNOTATION_CREDENTIAL, ""),
@@ -205,6 +214,14 @@ def admin_port(raw: Manifest) -> int:
     """Return the admin port of a router's pod: health, metrics and explain."""
     ports = (port for container in raw["spec"]["containers"] for port in container.get("ports", []))
     return next((int(port["containerPort"]) for port in ports if port.get("name") == "admin"), names.PORT_ROUTER_ADMIN)
+
+
+def _ordinal(metadata: Mapping[str, Any]) -> int | None:
+    """Return the ordinal of a StatefulSet's pod, with which its name ends; None for any other pod."""
+    if not any(owner.get("kind") == "StatefulSet" for owner in metadata.get("ownerReferences", [])):
+        return None
+    number = metadata["name"].rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdigit() else None
 
 
 def _slot(label: str) -> int | None:

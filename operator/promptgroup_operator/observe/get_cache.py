@@ -3,7 +3,7 @@
 A copy is used until its maximum age, and only if users have not changed the requesting group since it was read. The
 absence of an object is never cached. If an object cannot be read, its last copy is used regardless of its age; the read
 is retried after a back-off, and `problem` reports it, so that the group's pass can continue. Copies hold prompts and
-templates, so their total size is limited: they are stored as JSON, whose size is known exactly.
+templates, so their total size is limited: they are stored as JSON, whose size can be measured exactly.
 """
 
 import json
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 Read = Callable[[str, str, str], Manifest | None]
 """Kind, namespace, name → the object; None if there is none."""
 
-KEPT_SECONDS = 3600.0
+UNUSED_SECONDS = 3600.0
 """Time in seconds after which an unused copy is evicted: its group does not exist any more."""
 MAX_BYTES = 64 << 20
 """Maximum size of all copies in bytes: seventy prompts of the largest size, or thousands of common ones. Beyond it the
@@ -36,7 +36,7 @@ SLOWEST = 4
 
 @dataclass(slots=True)
 class _Copy:
-    found: bytes
+    content: bytes
     """The object as JSON."""
     read: float
     """Time at which the read was sent."""
@@ -60,7 +60,7 @@ class _Group:
     """Hash of the parts of the group that users write."""
     since: float = 0.0
     """Time at which a pass first observed this hash."""
-    known: dict[tuple[str, str], _FailedRead] = field(default_factory=dict)
+    before: dict[tuple[str, str], _FailedRead] = field(default_factory=dict)
     """Kind and name → failed read in the previous pass."""
     failed: dict[tuple[str, str], _FailedRead] = field(default_factory=dict)
     """Kind and name → failed read in this pass."""
@@ -94,7 +94,7 @@ class GetCache:
             group = self._groups.setdefault(key, _Group())
             if group.written != written:
                 group.written, group.since = written, self._clock()
-            group.known, group.failed, group.unanswered = group.failed, {}, 0
+            group.before, group.failed, group.unanswered = group.failed, {}, 0
 
     def forget(self, key: Key) -> None:
         """Delete the state of a group that does not exist any more."""
@@ -117,7 +117,7 @@ class GetCache:
                 copy.used = now
                 self._copies.move_to_end((kind, key.namespace, name))
             group = self._groups.get(key) or _Group(since=now)
-        manifest: Manifest | None = json.loads(copy.found) if copy is not None else None
+        manifest: Manifest | None = json.loads(copy.content) if copy is not None else None
         if copy is not None and copy.read >= group.since and now - copy.read < seconds:
             return manifest
         try:
@@ -139,7 +139,7 @@ class GetCache:
             UnreadError: it cannot be read.
             ClusterError: the API server as a whole does not respond.
         """
-        began, before = self._clock(), group.failed.get((kind, name)) or group.known.get((kind, name))
+        began, before = self._clock(), group.failed.get((kind, name)) or group.before.get((kind, name))
         if before is not None and began < before.not_before:
             group.failed[kind, name] = before
             raise UnreadError(str(before.error), status=before.error.status)
@@ -190,10 +190,10 @@ class GetCache:
             name = kind, metadata["namespace"], metadata["name"]
             self._remove(name)
             self._copies[name] = copy
-            self._size += len(copy.found)
+            self._size += len(copy.content)
             while self._copies:
                 oldest, least_used = next(iter(self._copies.items()))
-                if self._size <= MAX_BYTES and now - least_used.used <= KEPT_SECONDS:
+                if self._size <= MAX_BYTES and now - least_used.used <= UNUSED_SECONDS:
                     break
                 self._remove(oldest)
 
@@ -201,4 +201,4 @@ class GetCache:
         """Evict a copy; the lock must be held."""
         copy = self._copies.pop(name, None)
         if copy is not None:
-            self._size -= len(copy.found)
+            self._size -= len(copy.content)

@@ -19,12 +19,13 @@ from promptgroup_operator.kube.store import Store
 from promptgroup_operator.observe.cluster_state import ClusterState
 from promptgroup_operator.observe.decode import group_of, pod_of
 from promptgroup_operator.observe.inference_pools import InferencePools
+from promptgroup_operator.observe.leaving_nodes import LeavingNodes
 from promptgroup_operator.observe.neighbours import Neighbours
 from promptgroup_operator.observe.prompt_rooms import PromptRooms
 from promptgroup_operator.observe.revisions import Live, Revisions
 from promptgroup_operator.observe.unwatched import REFERENCED_SECONDS, UnwatchedObjects
 from promptgroup_operator.plan import desired, prompt_route, references, status
-from promptgroup_operator.world.kept import SHORTENED, WRITTEN
+from promptgroup_operator.weights import prefetch
 from promptgroup_operator.world.snapshot import (
     GroupObject,
     GuestSubject,
@@ -34,6 +35,7 @@ from promptgroup_operator.world.snapshot import (
     Problem,
     PromptText,
 )
+from promptgroup_operator.world.trimmed import SHORTENED, WRITTEN
 
 
 class GroupReader:
@@ -42,11 +44,19 @@ class GroupReader:
     Args:
         client: client of the API server.
         stores: kind → store, for the kinds that are watched.
+        nodes: the nodes that are about to go.
         clock: monotonic time in seconds, for the age of copies of unwatched objects.
     """
 
-    def __init__(self, client: KubeClient, stores: Mapping[str, Store], clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        stores: Mapping[str, Store],
+        nodes: LeavingNodes | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._stores = stores
+        self._nodes = nodes or LeavingNodes(())
         self.unwatched = UnwatchedObjects(client, clock)
         self.neighbours = Neighbours(stores)
         self._revisions = Revisions(stores, self.unwatched)
@@ -92,7 +102,10 @@ class GroupReader:
         route = live.get(("PromptRoute", key.name))
         standing = prompt_route.standing(route)
         deployments = self._revisions.deployments(group, [*standing, fingerprint])
-        live |= {("Deployment", deployment["metadata"]["name"]): deployment for deployment in deployments}
+        if isinstance(deployments, Problem):
+            text, deployments = deployments, []
+        live |= {(deployment["kind"], deployment["metadata"]["name"]): deployment for deployment in deployments}
+        live |= self._weights_daemon_set(key)
         guests = self.neighbours.guest_routes(key)
         room = self._rooms.of(key, [*guests, *filter(None, [route])] if guests else [])
         pods = self._pods(key, group.spec.engine.port, room)
@@ -110,6 +123,12 @@ class GroupReader:
             guests_routed=frozenset().union(*map(prompt_route.sends_to, guests)),
             adapters=frozenset().union(*map(prompt_route.served_adapters, [*guests, *filter(None, [route])])),
         )
+
+    def _weights_daemon_set(self, key: Key) -> Live:
+        name = prefetch.name(key.name)
+        stored = self._stores[prefetch.KIND].get(key.namespace, name)
+        daemon_set = self._revisions.with_template(key, stored) if stored is not None else None
+        return {(prefetch.KIND, name): daemon_set} if daemon_set is not None else {}
 
     def _observe_guest(self, group: GroupObject, name: str) -> ClusterState:
         """Return the state of a guest: its revisions are recorded in its PromptRoute, and its pods are its host's."""
@@ -166,8 +185,8 @@ class GroupReader:
         return spec if problem is None else None, problem
 
     def _pods(self, key: Key, port: int, room: PromptRoom) -> list[Pod]:
-        """Return the pods of a group, with the tokens of all prompts that are kept warm on each."""
-        pods = [pod_of(pod, port) for pod in self._stores["Pod"].list_at(key)]
+        """Return the pods of a group, with the tokens of all prompts that are warm on each."""
+        pods = [pod_of(pod, port, self._nodes.taint) for pod in self._stores["Pod"].list_at(key)]
         return [replace(pod, crowd=room.by_pod.get(pod.name, 0)) for pod in pods] if room.by_pod else pods
 
     def _text(self, group: GroupObject) -> tuple[PromptText | Problem, Fingerprint]:

@@ -38,7 +38,7 @@ class InferencePools:
         if not desired and key in self._without:
             return NO_POOLS
         both = {key.name, desired or key.name}
-        read = {name: self._unwatched.if_known(key, "InferencePool", name, REFERENCED_SECONDS) for name in both}
+        read = {name: self._unwatched.get_if_readable(key, "InferencePool", name, REFERENCED_SECONDS) for name in both}
         refusal = next((pool[REFUSAL] for pool in read.values() if pool is not None and REFUSAL in pool), None)
         pools = {name: pool for name, pool in read.items() if pool is not None and REFUSAL not in pool}
         if desired:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.world import lookup
-from promptgroup_operator.world.kept import host_of
 from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest, OtherGroup, Sibling
+from promptgroup_operator.world.trimmed import host_of
 
 
 class Neighbours:

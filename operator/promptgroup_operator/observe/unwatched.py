@@ -13,13 +13,16 @@ from promptgroup_operator.observe.decode import router_of
 from promptgroup_operator.observe.get_cache import GetCache
 from promptgroup_operator.plan import status
 from promptgroup_operator.plan.prompt import BINARY, NOT_TEXT, Texts
-from promptgroup_operator.world.kept import whole
-from promptgroup_operator.world.snapshot import ContainerId, Key, Manifest, Problem
+from promptgroup_operator.world.snapshot import LEADER_WORKER_SET, ContainerId, Key, Manifest, Problem
+from promptgroup_operator.world.trimmed import whole
 
 LABEL_NAME = "app.kubernetes.io/name"
 """Kubernetes' recommended label, by which the routers' pods are selected."""
 REFUSAL = "refusal"
-"""Key of the placeholder for an InferencePool that the operator cannot read → status of the API server's response."""
+"""Key of the placeholder for an object that the operator cannot read → status of the API server's response: one of
+OPTIONAL in a cluster without the kind, or an InferencePool that the operator's role leaves out."""
+OPTIONAL = frozenset({"InferencePool", LEADER_WORKER_SET})
+"""Kinds of other projects, which a cluster may not have."""
 
 OWN_SECONDS = 600.0
 """Maximum age in seconds of a copy of an object that the operator wrote: prompt objects are immutable, and the deletion
@@ -49,7 +52,7 @@ class UnwatchedObjects:
         """
         return self.cache.get(key, kind, name, seconds)
 
-    def if_known(self, key: Key, kind: str, name: str, seconds: float = OWN_SECONDS) -> Manifest | None:
+    def get_if_readable(self, key: Key, kind: str, name: str, seconds: float = OWN_SECONDS) -> Manifest | None:
         """Return an object as `get` does; None also if it is unknown whether it exists."""
         try:
             return self.get(key, kind, name, seconds)
@@ -98,7 +101,8 @@ class UnwatchedObjects:
         try:
             return whole(self._client.request("GET", object_path(kind, namespace, name)), kind)
         except ClusterError as error:
-            if kind == "InferencePool" and (error.unknown_kind or error.status == HTTPStatus.FORBIDDEN):
+            left_out = kind == "InferencePool" and error.status == HTTPStatus.FORBIDDEN
+            if left_out or (kind in OPTIONAL and error.unknown_kind):
                 return {"metadata": {"namespace": namespace, "name": name}, REFUSAL: error.status}
             if error.status == HTTPStatus.NOT_FOUND:
                 return None

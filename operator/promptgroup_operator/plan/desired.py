@@ -13,16 +13,18 @@ from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.adapters import identity, problems
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.base import durations
-from promptgroup_operator.engines import drain_hook, engine_tls, tiers, weights
+from promptgroup_operator.engines import drain_hook, engine_tls, tiers
 from promptgroup_operator.engines.dialects import dialect, pod_parts, ranks
 from promptgroup_operator.engines.dialects.registry import DIALECTS
+from promptgroup_operator.nodes import engine_args, leader_worker_set
 from promptgroup_operator.plan import diff
 from promptgroup_operator.plan.diff import stamped
 from promptgroup_operator.plan.merge import merge
 from promptgroup_operator.plan.reserved import reserved
-from promptgroup_operator.world.kept import GPU
+from promptgroup_operator.weights import prefetch, volume
 from promptgroup_operator.world.pod_ranks import container_ranks
 from promptgroup_operator.world.snapshot import CONTAINER, GroupObject, Manifest, Problem
+from promptgroup_operator.world.trimmed import GPU
 
 ANNOTATION_CONFIG = pod_parts.CONFIG_ANNOTATION
 """Annotation of a pod with the settings file of its engine. A template that sets it replaces the settings."""
@@ -121,6 +123,20 @@ def deployment(
     )
 
 
+def workload(group: GroupObject, deployment: Manifest, standing: Manifest | None) -> Manifest:
+    """Return the object that makes the pods of a revision: its Deployment, or a LeaderWorkerSet for several nodes.
+
+    Args:
+        group: the PromptGroup.
+        deployment: the Deployment that the revision has with one node.
+        standing: the current object of a revision that keeps its pod template; None for any other.
+    """
+    engine = group.spec.engine
+    if not engine_args.is_several(engine):
+        return deployment
+    return stamped(leader_worker_set.of_deployment(deployment, DIALECTS[engine.type], engine, standing))
+
+
 def _rolling(group: GroupObject) -> dict[str, int]:
     """Return the rolling update strategy: a new pod starts before an old one is removed, or after it without surge."""
     surge = int(group.spec.rollout.surges)
@@ -134,15 +150,18 @@ def budget(group: GroupObject, fingerprint: Fingerprint) -> dict[str, Any]:
     replica that is not warm serves nothing, so it may always be evicted.
     """
     selector = labels(group, fingerprint)
+    object_name = name(group, fingerprint)
     return stamped(
         {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
-            "metadata": _metadata(group, name(group, fingerprint), labels=selector),
+            "metadata": _metadata(group, object_name, labels=selector),
             "spec": {
                 "maxUnavailable": 1,
                 "unhealthyPodEvictionPolicy": "AlwaysAllow",
-                "selector": {"matchLabels": selector},
+                "selector": {
+                    "matchLabels": leader_worker_set.budget_selector(group.spec.engine, object_name, selector)
+                },
             },
         }
     )
@@ -153,20 +172,20 @@ def _pod_template(
 ) -> dict[str, Any]:
     template, settings = _engine_template(group), _settings(group)
     annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_SETTINGS: settings}
-    kept_seconds = (
-        drain_hook.kept_seconds(live["spec"]["template"], CONTAINER) if live and settings_of(live) == settings else None
+    hook_seconds = (
+        drain_hook.hook_seconds(live["spec"]["template"], CONTAINER) if live and settings_of(live) == settings else None
     )
-    leaving = _leaving(group, kept_seconds) if _engine_container(template) else {}
+    leaving = _leaving(group, hook_seconds) if _engine_container(template) else {}
     # The user's template cannot change the labels and annotations that identify a pod's revision.
     return merge(
         merge({"metadata": {}} | leaving, template), {"metadata": {"labels": selector, "annotations": annotations}}
     )
 
 
-def _leaving(group: GroupObject, kept: int | None) -> dict[str, Any]:
+def _leaving(group: GroupObject, hooked: int | None) -> dict[str, Any]:
     """Return the drain hook of a pod. It is not part of the engine settings, since it does not affect responses."""
     engine = group.spec.engine
-    seconds = kept or drain_hook.drain_seconds(durations.parse(group.spec.rollout.drain_timeout))
+    seconds = hooked or drain_hook.drain_seconds(durations.parse(group.spec.rollout.drain_timeout))
     speech, tls = DIALECTS[engine.type], engine.tls is not None
     return drain_hook.pod_parts(speech, CONTAINER, engine.port, seconds, engine.template, tls=tls)
 
@@ -184,7 +203,7 @@ def engine_settings(group: GroupObject) -> str:
         return ""
 
 
-def kept_template(live: Manifest) -> dict[str, Any]:
+def standing_template(live: Manifest) -> dict[str, Any]:
     """Return the current pod template of a Deployment, to be applied unchanged.
 
     With server-side apply, the operator then also owns fields that the API server added. When the revision follows the
@@ -272,7 +291,7 @@ def _merged_template(group: GroupObject) -> dict[str, Any]:
     given_up = {"terminationGracePeriodSeconds": drain_hook.UNHEALTHY_SECONDS}
     keyed = speech.key_args if engine.credential_from is not None else ()
     secured = speech.tls_args if engine.tls is not None and engine.tls.secret_name is not None else ()
-    ranked = ranks.rank_args(speech, engine)
+    ranked = (*ranks.rank_args(speech, engine), *engine_args.node_args(speech, engine))
     parts = tiers.parts(group.spec)
     adapted = _adapter_args(group.spec, speech)
     container: dict[str, Any] = {
@@ -280,10 +299,10 @@ def _merged_template(group: GroupObject) -> dict[str, Any]:
         "image": engine.image,
         "args": dialect.arguments(
             speech,
-            weights.model_path(engine, group.spec.model),
+            volume.model_path(engine, group.spec.model),
             engine.port,
             (
-                *weights.model_args(speech, engine, group.spec.model),
+                *volume.model_args(speech, engine, group.spec.model),
                 *keyed,
                 *secured,
                 *ranked,
@@ -339,8 +358,8 @@ def _merged_template(group: GroupObject) -> dict[str, Any]:
     }
     secure = engine_tls.pod_parts(engine, CONTAINER)
     tiered = _tiered(speech, container, parts, engine.template)
-    loaded, adapted_parts = weights.pod_parts(engine, CONTAINER), _adapters(group.spec, speech)
-    product = (_told(speech, parts), _credential(group, speech), secure, tiered, loaded, adapted_parts)
+    loaded, adapted_parts = volume.pod_parts(engine, CONTAINER), _adapters(group.spec, speech)
+    product = (_speech_parts(speech, parts), _credential(group, speech), secure, tiered, loaded, adapted_parts)
     for part in (*product, dict(engine.template)):
         base = merge(base, part)
     return base
@@ -417,7 +436,7 @@ def _credential(group: GroupObject, speech: dialect.Dialect) -> dict[str, Any]:
     return result
 
 
-def _told(speech: dialect.Dialect, parts: pod_parts.PodParts) -> dict[str, Any]:
+def _speech_parts(speech: dialect.Dialect, parts: pod_parts.PodParts) -> dict[str, Any]:
     """Return the settings of an engine beside its arguments: variables, the pod's address, and a settings file."""
     container: dict[str, Any] = {"name": CONTAINER, "env": [{"name": k, "value": v} for k, v in speech.env.items()]}
     result: dict[str, Any] = {"spec": {"containers": [container]}}
@@ -448,15 +467,15 @@ def _adapters(spec: PromptGroupSpec, speech: dialect.Dialect) -> dict[str, Any]:
     if room.claim_name is None:
         return {"spec": {"containers": [container]}}
     container["volumeMounts"] = [{"name": "adapters", "mountPath": identity.MOUNT, "readOnly": True}]
-    volume = {"name": "adapters", "persistentVolumeClaim": {"claimName": room.claim_name, "readOnly": True}}
-    return {"spec": {"containers": [container], "volumes": [volume]}}
+    claim = {"name": "adapters", "persistentVolumeClaim": {"claimName": room.claim_name, "readOnly": True}}
+    return {"spec": {"containers": [container], "volumes": [claim]}}
 
 
 def adapters_problem(group: GroupObject) -> Problem | None:
     """Return the problem of the engines' adapters, for a template that can be merged; None without one."""
     rank_count = container_ranks(_engine_container(_engine_template(group)))
-    supported = DIALECTS[group.spec.engine.type].adapters is not None
-    problem = problems.own_problem(group.spec, rank_count, supported=supported)
+    form = DIALECTS[group.spec.engine.type].adapters
+    problem = problems.own_problem(group.spec, rank_count, form.flags if form is not None else None)
     return Problem("InvalidAdapters", problem) if problem else None
 
 
@@ -476,10 +495,32 @@ def ranks_problem(group: GroupObject) -> Problem | None:
     return Problem("InvalidRanks", problem) if problem else None
 
 
+def role_problem(group: GroupObject) -> Problem | None:
+    """Return the problem that the engines compute prompts or answers alone; None without one."""
+    engine = group.spec.engine
+    setting = DIALECTS[engine.type].split_setting(_arguments(_engine_template(group)))
+    if not setting:
+        return None
+    return Problem(
+        "InvalidRole",
+        f"{setting} makes the engines one half of a pair that splits prefill and decode, and each replica of a group "
+        "serves whole requests: remove it, or use a project that splits requests, such as llm-d or Dynamo",
+    )
+
+
 def weights_problem(group: GroupObject) -> Problem | None:
     """Return the problem of the engine's weights, for a template that can be merged; None without one."""
-    problem = weights.problem(group.spec.engine, _engine_container(_engine_template(group)))
+    engine, template = group.spec.engine, _engine_template(group)
+    problem = volume.problem(engine, _engine_container(template)) or prefetch.problem(engine, template)
     return Problem("InvalidWeights", problem) if problem else None
+
+
+def nodes_problem(group: GroupObject) -> Problem | None:
+    """Return the problem of replicas of several nodes, for a template that can be merged; None without one."""
+    engine = group.spec.engine
+    container = _engine_container(_engine_template(group))
+    problem = engine_args.problem(DIALECTS[engine.type], engine, group.key.name, container)
+    return Problem("InvalidNodes", problem) if problem else None
 
 
 def cache_problem(group: GroupObject) -> Problem | None:
@@ -527,6 +568,18 @@ def inference_pool(group: GroupObject, spec: Mapping[str, Any]) -> dict[str, Any
             "kind": "InferencePool",
             "metadata": _metadata(group, group.key.name),
             "spec": dict(spec),
+        }
+    )
+
+
+def weights_daemon_set(group: GroupObject) -> dict[str, Any]:
+    """Build the DaemonSet by which nodes have the weights of the group's engine before a replica starts there."""
+    return stamped(
+        {
+            "apiVersion": "apps/v1",
+            "kind": prefetch.KIND,
+            "metadata": _metadata(group, prefetch.name(group.key.name)),
+            "spec": prefetch.daemon_spec(group.key.name, group.spec.engine, _engine_template(group)),
         }
     )
 

@@ -4,10 +4,10 @@ It calls these modules, in this order:
 
 
 validate      validation of the spec, and the prompt that it declares
-settling      the warm replicas that gateways may not know yet
+settling      the warm replicas that gateways may not know yet; evacuation: those whose node is about to go
 sizing        the number of replicas; sleep: zero replicas while there are no requests
 rollout       the revision that serves, the new one, and the retiring ones; analysis: comparison of the new one
-replica_split the number of replicas per revision; kept_slots: the slots that remain
+replica_split the number of replicas per revision; retained_slots: the slots that remain
 slots         the assignment of pods to slots of the ring
 draining      the removal of replicas
 warmup        the pods to warm, and the conditions to correct
@@ -33,6 +33,7 @@ from promptgroup_operator.gateway import inference_pool, router_features, settli
 from promptgroup_operator.gateway.inference_pool import PoolDecision
 from promptgroup_operator.guests import record
 from promptgroup_operator.guests.record import RecordedRevision
+from promptgroup_operator.leaving_nodes import evacuation
 from promptgroup_operator.plan import desired, diff, draining, prompt, prompt_route, references, slots, validate
 from promptgroup_operator.plan import status as group_status
 from promptgroup_operator.rollout import annotations, release, replica_split, retirement, rollout
@@ -45,8 +46,9 @@ from promptgroup_operator.sleep import decision as sleep
 from promptgroup_operator.sleep import route_sleep
 from promptgroup_operator.starts import start_times
 from promptgroup_operator.warmth import refresh, warmup
+from promptgroup_operator.weights import prefetch
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
-from promptgroup_operator.world.snapshot import Manifest, Pod, Problem, PromptText, RevisionState, World
+from promptgroup_operator.world.snapshot import WORKLOADS, Manifest, Pod, Problem, PromptText, RevisionState, World
 from promptgroup_operator.world.warming import Refresh, Warmup
 
 SETTLED = timedelta(minutes=1)
@@ -166,7 +168,7 @@ def _everything(world: World) -> list[Deletion]:
     owned = [item for item in sorted(world.live.items()) if validate.may_delete(world.group, item[1])]
     return [
         Deletion(kind, name, live["metadata"]["uid"])
-        for (kind, name), live in sorted(owned, key=lambda item: item[0][0] == "Deployment")
+        for (kind, name), live in sorted(owned, key=lambda item: item[0][0] in WORKLOADS)
     ]
 
 
@@ -193,6 +195,8 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         world = replace(
             world, revisions=settling.mark(world.revisions, routed, prompt_route.leads_to(_live_route(world)), now)
         )
+    if world.host is None:  # guests follow the drain of their host's pods
+        world = replace(world, revisions=evacuation.mark(world.revisions))
     before = replica_split.wanted(world.revisions, target)
     size = _size(world, target, before, now)
     cache = _diagnosis(world, size)
@@ -248,13 +252,19 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     else:
         changes = _condition_changes(world.revisions)
         objects = _objects(world, steps, assigned, goal, text, keeps=keeps)
+        if problem is None and prefetch.is_wanted(group.spec.engine):
+            objects.append(desired.weights_daemon_set(group))
     return Plan(
         conditions=tuple(changes),
         objects=tuple(objects),
         pod_updates=tuple(pod_updates),
         route=_route(world, route, _remembered(world, steps, target, text, history=policy.history, now=now)),
         pool=desired.inference_pool(group, pool.spec) if pool.spec is not None else None,
-        deletions=(*_deletions(world, steps, target, policy.history, text), *_pool_deletion(world, pool.spec)),
+        deletions=(
+            *_deletions(world, steps, target, policy.history, text),
+            *_pool_deletion(world, pool.spec),
+            *(_prefetch_deletion(world) if problem is None else ()),
+        ),
         status=group_status.build(world, conditions, steps, ready, target=serving, wanted=size.value, now=now),
         events=(
             *group_status.rescaled(before, size),
@@ -436,7 +446,7 @@ def _prompt_objects(world: World, text: PromptText | None) -> list[Manifest]:
 
 
 def _own_pool(world: World) -> Manifest | None:
-    return world.inference_pools.found.get(world.group.key.name)
+    return world.inference_pools.by_name.get(world.group.key.name)
 
 
 def _pool(world: World) -> PoolDecision:
@@ -458,6 +468,14 @@ def _pool_deletion(world: World, spec: Mapping[str, Any] | None) -> list[Deletio
     if spec is not None or own is None or not validate.may_delete(world.group, own):
         return []
     return [Deletion("InferencePool", world.group.key.name, own["metadata"]["uid"])]
+
+
+def _prefetch_deletion(world: World) -> list[Deletion]:
+    """Return the deletion of the group's own DaemonSet of weights if it should not have one."""
+    live = world.live.get((prefetch.KIND, prefetch.name(world.group.key.name)))
+    if live is None or prefetch.is_wanted(world.group.spec.engine) or not validate.may_delete(world.group, live):
+        return []
+    return [Deletion(prefetch.KIND, live["metadata"]["name"], live["metadata"]["uid"])]
 
 
 def _condition_changes(revisions: Sequence[RevisionState]) -> list[ConditionChange]:
@@ -496,23 +514,22 @@ def _objects(
             replicas = step.replicas
         else:
             replicas = draining.deployment_replicas(revision, step.ring, assigned[fingerprint], timeout, goal.now)
-        live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
-        kept_template = (
-            desired.kept_template(live) if live is not None and (keeps or fingerprint != goal.target) else None
+        live = world.live.get((revision.workload, revision.deployment)) if revision is not None else None
+        standing_template = (
+            desired.standing_template(live) if live is not None and (keeps or fingerprint != goal.target) else None
         )
         if revision is not None and revision.warm_template is not None and fingerprint != goal.target:
-            kept_template = dict(
+            standing_template = dict(
                 revision.warm_template
             )  # pods that never served are removed, which frees capacity for the target
-        if keeps and kept_template is None:
+        if keeps and standing_template is None:
             continue  # its template is unknown
         size = goal.replicas if fingerprint == goal.target and world.group.spec.sizing is not None else None
         noted = annotations.encode(step.superseded_at, step.progress, step.rolled_back, size)
-        objects.append(
-            desired.deployment(
-                world.group, fingerprint, replicas, source, records=noted, template=kept_template, live=live
-            )
+        deployment = desired.deployment(
+            world.group, fingerprint, replicas, source, records=noted, template=standing_template, live=live
         )
+        objects.append(desired.workload(world.group, deployment, live if standing_template is not None else None))
         if step.phase not in release.GOING:
             objects.append(desired.budget(world.group, fingerprint))
         if text is not None and fingerprint == text.fingerprint and (source.kind == "Secret" or not text.secret):
@@ -563,7 +580,7 @@ def _deletions(
     if exposed is not None:
         deletions.append(Deletion("ConfigMap", exposed["metadata"]["name"], exposed["metadata"]["uid"]))
     for revision in retirement.forgotten(world.revisions, steps, target, history):
-        for kind in (revision.prompt_from.kind, "Deployment"):
+        for kind in (revision.prompt_from.kind, revision.workload):
             live = world.live.get((kind, revision.deployment))
             if live is not None and validate.may_delete(world.group, live):
                 deletions.append(Deletion(kind, revision.deployment, live["metadata"]["uid"]))
@@ -618,9 +635,8 @@ def _requeue_after(
     # the adapters of guests that are gone must be unloaded
     unwatched = unwatched or (world.host is None and spec.engine.adapters is not None)
     regular = REFERENCED if unwatched else SETTLED
-    refreshes = [refresh.due_at(pod, world.refresh_every) for revision in world.revisions for pod in revision.pods]
-    # a refresh that is due is running, and needs time to end
-    return min([regular, *(max(WAITING, due - now) for due in refreshes if due is not None)])
+    refreshes = (refresh.next_at(pod, world.refresh_every, now) for item in world.revisions for pod in item.pods)
+    return min([regular, *(max(WAITING, at - now) for at in refreshes if at is not None)])
 
 
 def _unsettled(revisions: Sequence[RevisionState], steps: Mapping[Fingerprint, RevisionStep]) -> bool:
@@ -663,5 +679,5 @@ def pool_unwritten(world: World, plan: Plan) -> bool:
 def live(world: World, manifest: Manifest) -> Manifest | None:
     """Return the observed object of a manifest's kind and name; None if there is none."""
     if manifest["kind"] == "InferencePool":
-        return world.inference_pools.found.get(manifest["metadata"]["name"])
+        return world.inference_pools.by_name.get(manifest["metadata"]["name"])
     return world.live.get((manifest["kind"], manifest["metadata"]["name"]))

@@ -76,24 +76,18 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
     system, secret = written
     tools: Sequence[object] = spec.tools or []
     if (ref := _ref(spec.tools_from, "toolsFrom")) is not None:
-        lookup = _lookup(ref, values, "ToolsNotFound")
-        if isinstance(lookup, Problem):
-            return lookup
-        secret = secret or ref.kind == "Secret"
-        listed = _tools(ref, lookup)
+        text = _lookup(ref, values, "ToolsNotFound")
+        listed = text if isinstance(text, Problem) else _tools(ref, text)
         if isinstance(listed, Problem):
             return listed
-        tools = listed
+        tools, secret = listed, secret or ref.kind == "Secret"
     messages: list[tuple[str, str]] = [(message.role, message.content) for message in spec.messages or ()]
     if (ref := _ref(spec.messages_from, "messagesFrom")) is not None:
-        lookup = _lookup(ref, values, "MessagesNotFound")
-        if isinstance(lookup, Problem):
-            return lookup
-        secret = secret or ref.kind == "Secret"
-        value = _messages(ref, lookup)
+        text = _lookup(ref, values, "MessagesNotFound")
+        value = text if isinstance(text, Problem) else _messages(ref, text)
         if isinstance(value, Problem):
             return value
-        messages = value
+        messages, secret = value, secret or ref.kind == "Secret"
     try:
         prompt = Prompt(system, canonical_tools(tools), canonical_messages(messages))
     except ValueError as error:

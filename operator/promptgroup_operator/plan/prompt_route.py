@@ -19,6 +19,7 @@ from promptgroup_operator.api.responses import caching_of
 from promptgroup_operator.base import durations
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.engines import tiers
+from promptgroup_operator.engines.dialects.dialect import requested_model
 from promptgroup_operator.engines.dialects.ranks import unranked
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan import desired
@@ -58,19 +59,19 @@ def route(
     """
     routing = group.spec.routing
     standing = live.get(("PromptRoute", group.key.name))
-    known = {item.get("fingerprint"): item for item in _revisions(standing)}
+    last = {item.get("fingerprint"): item for item in _revisions(standing)}
     routed = []
     for revision in revisions:
         if plan[revision.fingerprint].phase is RevisionPhase.RETIRED:
             continue
-        before = known.get(revision.fingerprint)
+        before = last.get(revision.fingerprint)
         size = _size(revision, before)
         if size is None:
             continue
-        adapted = _adapted(revision, before)
+        adapted = _adapted(group.spec, revision, before)
         warm = [pod for pod in revision.pods if pod.is_warm]
         numbers = engine_facts.together(pod.measured for pod in warm)
-        deployment = live.get(("Deployment", revision.deployment))
+        deployment = live.get((revision.workload, revision.deployment))
         kinds = {pod.settings for pod in warm} or {desired.settings_of(deployment)}
         settings = kinds.pop() if len(kinds) == 1 else ""
         # During a change of the engine some replicas may not have the tier.
@@ -88,6 +89,7 @@ def route(
                 tokens=numbers.prefix_tokens or (before or {}).get("tokens", 0),
                 text_fingerprint=adapted.text_fingerprint,
                 served_model=adapted.served_model,
+                served_apis=adapted.served_apis,
                 engine=table.Engine(
                     # During a change of the engine nothing is lent: some replicas still run the other engine.
                     settings=settings,
@@ -178,33 +180,37 @@ class _Size(NamedTuple):
     messages: int
 
 
-def _size(revision: RevisionState, known: Mapping[str, Any] | None) -> _Size | None:
+def _size(revision: RevisionState, last: Mapping[str, Any] | None) -> _Size | None:
     """Return the sizes of the prompt's parts for the route; None when unknown."""
     if (prompt := revision.prompt) is not None:
         return _Size(len(prompt.system.encode()), prompt.tools != "", len(read_messages(prompt.messages)))
-    if known is not None:
-        return _Size(known.get("systemBytes", 0), known.get("tools", False), known.get("messages", 0))
+    if last is not None:
+        return _Size(last.get("systemBytes", 0), last.get("tools", False), last.get("messages", 0))
     return None
 
 
 class _Adapted(NamedTuple):
     text_fingerprint: Fingerprint
     served_model: str
+    served_apis: frozenset[str] | None
 
 
-def _adapted(revision: RevisionState, known: Mapping[str, Any] | None) -> _Adapted:
+def _adapted(spec: PromptGroupSpec, revision: RevisionState, last: Mapping[str, Any] | None) -> _Adapted:
     """Return what routers get of a revision's adapter; from the current route while its prompt cannot be read."""
+    speech = DIALECTS[spec.engine.type]
+    apis = speech.adapters.apis if speech.adapters is not None else None
     if revision.prompt is None:
-        route = known or {}
-        return _Adapted(Fingerprint(route.get("textFingerprint", "")), route.get("servedModel", ""))
+        route = last or {}
+        served = route.get("servedModel", "")
+        return _Adapted(Fingerprint(route.get("textFingerprint", "")), served, apis if served else None)
     adapter = identity.decode(revision.prompt.adapter)
     if adapter is None:
-        return _Adapted(table.NO_FINGERPRINT, "")
-    return _Adapted(revision.prompt.text_fingerprint, adapter.served)
+        return _Adapted(table.NO_FINGERPRINT, "", None)
+    return _Adapted(revision.prompt.text_fingerprint, requested_model(speech, spec.model, adapter), apis)
 
 
 def served_adapters(route: Manifest | None) -> frozenset[str]:
-    """Return the names under which engines serve the adapters of a current PromptRoute's revisions."""
+    """Return the models that requests to engines name for the adapters of a current PromptRoute's revisions."""
     return frozenset(item["servedModel"] for item in _revisions(route) if item.get("servedModel"))
 
 
@@ -285,7 +291,7 @@ def _slot(index: int, pod: Pod | None, *, drains: bool, ranks: int) -> table.Slo
     if pod is None or not pod.is_warm or pod.settling:
         return absent
     tls = engine_tls.parse(pod.tls)
-    if pod.tls and tls is None:  # somebody changed the annotation: nobody knows how to verify it
+    if pod.tls and tls is None:  # the annotation was changed by hand: no verification is defined
         return absent
     return table.Slot(
         index,

@@ -13,8 +13,8 @@ ROLES = (names.ROLE_ROUTER_SECRETS, names.ROLE_PICKER_SECRETS)
 def named(routes: Iterable[Manifest]) -> frozenset[str]:
     """Return the names of the Secrets that routes refer to.
 
-    They hold prompts, callers' API keys, credentials for engines and for embeddings endpoints, and the certificate
-    authorities by which engines are verified.
+    They hold prompts, callers' API keys, credentials for engines and for features of the response cache, and the
+    certificate authorities by which engines are verified.
     """
     result: set[str] = set()
     for route in routes:
@@ -29,9 +29,9 @@ def named(routes: Iterable[Manifest]) -> frozenset[str]:
             tls = engine_tls.parse(slot.get("tls", ""))
             if tls is not None and tls.kind == engine_tls.SECRET:
                 result.add(tls.name)
-        semantic = spec.get("responses", {}).get("semantic", {})
-        if "credential" in semantic:
-            result.add(semantic["credential"].partition("/")[0])
+        for part in spec.get("responses", {}).values():
+            if isinstance(part, dict) and "credential" in part:
+                result.add(part["credential"].partition("/")[0])
     return frozenset(result)
 
 

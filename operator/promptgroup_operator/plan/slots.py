@@ -3,13 +3,13 @@
 A slot is stored as a label of its pod, so the assignment is read from the cluster and survives a restart of the
 operator. Rules, in order:
 
-    1. a pod that terminates holds no slot: its slot is free at once for the pod that replaces it
+    1. a pod that terminates, or whose node is about to go, holds no slot: it is free at once for the next pod
     2. of two pods that claim one slot, the warm one has it, or else the older one
     3. a warm pod without a slot gets the lowest free slot of the ring
     4. when none is free, it gets the slot of a pod that is not warm, so that an update of broken pods can proceed
     5. a pod whose slot left the ring gets a free slot only when it has no requests; until then it drains
 
-`rollout/kept_slots.py` decides which slots the ring has.
+`rollout/retained_slots.py` decides which slots the ring has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,10 +45,11 @@ def assign(pods: Sequence[Pod], ring: frozenset[int]) -> dict[str, int]:
 
 
 def leaving(pods: Sequence[Pod], held: Mapping[str, int], ring: frozenset[int], deployed: int) -> set[str]:
-    """Return the names of the pods to remove: those whose slot left the ring, and surplus pods without a slot.
+    """Return the names of the pods that drain.
 
-    The pods of an update are temporarily without a slot and are not removed. But a pod that already drains is removed,
-    unless the number of pods no longer exceeds the ring.
+    They are those whose slot left the ring, surplus pods without a slot, and those whose node is about to go. The pods
+    of an update are temporarily without a slot and are not removed. But a pod that already drains is removed, unless
+    the number of pods no longer exceeds the ring.
 
     Args:
         pods: the pods of one revision.
@@ -60,7 +61,8 @@ def leaving(pods: Sequence[Pod], held: Mapping[str, int], ring: frozenset[int], 
     return {
         pod.name
         for pod in alive
-        if (
+        if pod.evacuated
+        or (
             held[pod.name] not in ring
             if pod.name in held
             else deployed > len(ring) or (pod.draining_since is not None and len(alive) > len(ring))

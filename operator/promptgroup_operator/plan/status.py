@@ -39,6 +39,7 @@ from promptgroup_operator.base.printable import in_line
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.gateway.inference_pool import GatewayVerdict
 from promptgroup_operator.guests import room
+from promptgroup_operator.leaving_nodes import evacuation
 from promptgroup_operator.plan import validate
 from promptgroup_operator.plan.desired import name
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
@@ -48,6 +49,7 @@ from promptgroup_operator.starts import start_times
 from promptgroup_operator.starts.phase import all_starting, summary
 from promptgroup_operator.warmth import warmup
 from promptgroup_operator.warmth.warmup import SELF_MENDING
+from promptgroup_operator.weights import prefetch
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.effects import Event
 from promptgroup_operator.world.snapshot import GroupObject, Pod, Problem, RevisionState, World
@@ -124,6 +126,10 @@ def rejected(world: World, problem: Problem, warm: Condition | None = None) -> l
     ]
 
 
+NO_FAULT = SELF_MENDING | {evacuation.NODE_LEAVING}
+"""Reasons of a replica that does not serve, and that need no action."""
+
+
 def conditions(
     world: World,
     plan: Mapping[Fingerprint, RevisionStep],
@@ -165,7 +171,7 @@ def conditions(
     count = _count(serving, ready, size)
     released = waits if back is None else None
     cause = _cause(revision)
-    fault = cause if cause is not None and cause.reason not in SELF_MENDING else None
+    fault = cause if cause is not None and cause.reason not in NO_FAULT else None
     if fault is not None and waits is not None and "Insufficient " in fault.message and world.group.spec.rollout.surges:
         fault = Problem(fault.reason, f"{fault.message}; {NO_SPARE}")
     if back is not None:
@@ -297,7 +303,7 @@ def _available(world: World, fingerprint: Fingerprint) -> int:
     readiness gate turns True.
     """
     revision = _find(world, fingerprint)
-    live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
+    live = world.live.get((revision.workload, revision.deployment)) if revision is not None else None
     status = live.get("status", {}) if live is not None else {}
     return int(status.get("availableReplicas", 0)) if "observedGeneration" in status else MANY
 
@@ -458,8 +464,12 @@ def _cause(revision: RevisionState | None) -> Problem | None:
 def _worst(pods: Sequence[Pod]) -> Problem | None:
     """Return the most severe reason why a replica does not serve; None when all do."""
     ordered = sorted(pods, key=lambda pod: pod.name)
-    problems = [why_cold(pod) for pod in ordered if not pod.deleting and (pod.settling or not pod.is_warm)]
-    return max(problems, key=lambda problem: problem.reason not in SELF_MENDING, default=None)
+    problems = [
+        evacuation.why(pod) if pod.evacuated else why_cold(pod)
+        for pod in ordered
+        if not pod.deleting and (pod.settling or pod.evacuated or not pod.is_warm)
+    ]
+    return max(problems, key=lambda problem: problem.reason not in NO_FAULT, default=None)
 
 
 def why_cold(pod: Pod) -> Problem:
@@ -530,7 +540,17 @@ def _starts(world: World) -> dict[str, Any]:
             for item in starting[:SHOWN]
         ]
     record = start_times.remembered(world.group.status.get("start", {}), pods)
-    return result | ({"start": dict(record)} if record else {})
+    return result | _prefetch(world) | ({"start": dict(record)} if record else {})
+
+
+def _prefetch(world: World) -> dict[str, Any]:
+    """Return the number of nodes that have the weights; the last known one while the DaemonSet's is not current."""
+    if not prefetch.is_wanted(world.group.spec.engine):
+        return {}
+    counts = prefetch.status(world.live.get((prefetch.KIND, prefetch.name(world.group.key.name))))
+    if counts is None:
+        return {key: value for key, value in world.group.status.items() if key == "prefetch"}
+    return {"prefetch": counts.model_dump(mode="json")}
 
 
 def _cache(world: World, *, accepted: bool) -> dict[str, Any]:
@@ -596,12 +616,12 @@ def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
     shown = _percent(world.hit_rate) or standing
     written = {**status, "hitRate": shown} if shown is not None else {**status}
     if figures:
-        tiers_told = [
+        tiers_written = [
             item | ({"hitRate": _percent(rate)} if (rate := by_tier.get(item["tier"])) is not None else {})
             for item in status["cache"]["tiers"]
         ]
         rates = {key: _percent(rate) for key, rate in figures.items()}
-        written["cache"] = {**status["cache"], **rates, "tiers": tiers_told}
+        written["cache"] = {**status["cache"], **rates, "tiers": tiers_written}
     return written
 
 
@@ -677,34 +697,34 @@ def _revision(
     }
 
 
-def unreadable(known: Mapping[str, Any], generation: int, message: str, now: datetime) -> dict[str, Any]:
+def unreadable(written: Mapping[str, Any], generation: int, message: str, now: datetime) -> dict[str, Any]:
     """Return the status of a group whose stored spec this version cannot parse: only `Accepted` changes, to False.
 
     Args:
-        known: the status as last written.
+        written: the status as last written.
         generation: generation of the group.
         message: the field and the rule that it breaks.
         now: the time.
     """
     text = f"the stored spec is invalid: {message}; apply the group again"
-    condition = _with_condition(known, Condition("Accepted", False, "InvalidSpec", text), generation, now)
+    condition = _with_condition(written, Condition("Accepted", False, "InvalidSpec", text), generation, now)
     return {**condition, "observedGeneration": generation}
 
 
-def unread(known: Mapping[str, Any], message: str, now: datetime) -> dict[str, Any]:
+def unread(written: Mapping[str, Any], message: str, now: datetime) -> dict[str, Any]:
     """Return the status of a group about which nothing can be decided: only `Degraded` changes, to True.
 
     Args:
-        known: the status as last written.
+        written: the status as last written.
         message: the API server's message about the object that cannot be read.
         now: the time.
     """
     degraded = Condition("Degraded", True, UNREAD, message)
-    return _with_condition(known, degraded, known.get("observedGeneration", 0), now)
+    return _with_condition(written, degraded, written.get("observedGeneration", 0), now)
 
 
-def _with_condition(known: Mapping[str, Any], fact: Condition, generation: int, now: datetime) -> dict[str, Any]:
-    result = {condition["type"]: condition for condition in known.get("conditions", [])}
+def _with_condition(written: Mapping[str, Any], fact: Condition, generation: int, now: datetime) -> dict[str, Any]:
+    result = {condition["type"]: condition for condition in written.get("conditions", [])}
     old, word = result.get(fact.type, {}), _word(fact.status)
     result[fact.type] = {
         "type": fact.type,
@@ -714,7 +734,7 @@ def _with_condition(known: Mapping[str, Any], fact: Condition, generation: int, 
         "lastTransitionTime": old["lastTransitionTime"] if old.get("status") == word else timestamps.rfc3339(now),
         "observedGeneration": generation,
     }
-    return {**known, "conditions": [result[kind] for kind in sorted(result)]}
+    return {**written, "conditions": [result[kind] for kind in sorted(result)]}
 
 
 def _condition(group: GroupObject, fact: Condition, now: datetime) -> dict[str, Any]:
@@ -782,7 +802,7 @@ def events(group: GroupObject, facts: Sequence[Condition]) -> list[Event]:
         bad = (
             fact.status
             if fact.type == "Degraded"
-            else fact.status is False and fact.reason not in {*SELF_MENDING, *RELEASING, *EXPECTED}
+            else fact.status is False and fact.reason not in {*NO_FAULT, *RELEASING, *EXPECTED}
         ) or fact.reason == WarmReason.PRESSED
         event = Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={_word(fact.status)}: {fact.message}")
         if fact.reason not in result or (bad and result[fact.reason].type == "Normal"):

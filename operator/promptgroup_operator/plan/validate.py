@@ -5,8 +5,10 @@ its prompt exists and hashes to its pin                prompt
 no older group claims the same prefix                  Conflict
 the names of its objects are unused or its own         NameTaken
 its pod template can be merged                         InvalidTemplate
+its engine serves whole requests                       InvalidRole
 its engine's data-parallel ranks can be determined     InvalidRanks
 its weights are where its engine loads them            InvalidWeights
+its replicas can have several nodes                    InvalidNodes
 its KV tiers can work                                  InvalidCache
 its engine can have its adapters                       InvalidAdapters
 its engine can isolate callers                         IsolationNotSupported
@@ -16,6 +18,7 @@ from promptgroup_contract import names
 from promptgroup_contract.caller_rules import Isolation
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan import desired, prompt
+from promptgroup_operator.weights import prefetch
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Problem, PromptText, World
 
 
@@ -38,7 +41,9 @@ def validate(world: World) -> PromptText | Problem:
 def _engine_problem(group: GroupObject) -> Problem | None:
     return (
         desired.template_problem(group)
+        or desired.role_problem(group)
         or desired.ranks_problem(group)
+        or desired.nodes_problem(group)
         or desired.weights_problem(group)
         or desired.cache_problem(group)
         or desired.adapters_problem(group)
@@ -89,6 +94,8 @@ def _shared(group: GroupObject) -> Problem | None:
 def _foreign(world: World, text: PromptText) -> Problem | None:
     """Return the problem that an object with another owner has a name that the group needs; it is never adopted."""
     wanted = {desired.name(world.group, text.fingerprint), world.group.key.name}
+    if world.host is None and prefetch.is_wanted(world.group.spec.engine):
+        wanted.add(prefetch.name(world.group.key.name))
     for (kind, object_name), live in sorted(world.live.items()):
         if object_name in wanted and not is_owned(world.group, live):
             return Problem(

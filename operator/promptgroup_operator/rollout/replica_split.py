@@ -9,7 +9,7 @@ Rules, in order:
        instead; without a surge one fewer serves until one revision is left
     3. a revision has one replica until it retires; `retirement` decides which ones must, so that the serving one has
        all
-    4. a revision that shrinks loses the slots whose removal costs least (`kept_slots`), through draining
+    4. a revision that shrinks loses the slots whose removal costs least (`retained_slots`), through draining
 """
 
 import math
@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_operator.base import timestamps
-from promptgroup_operator.rollout import kept_slots
+from promptgroup_operator.rollout import retained_slots
 from promptgroup_operator.rollout.release import ALL, GOING, Goal, Release, RevisionPhase, RevisionStep
 from promptgroup_operator.warmth.warmup import SELF_MENDING
 from promptgroup_operator.world.samples import Flow
@@ -52,7 +52,7 @@ def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> d
     """Return the steps with their rings."""
     target = goal.target
     revision_states = {revision.fingerprint: revision for revision in revisions}
-    orders = {revision.fingerprint: kept_slots.keep_order(revision) for revision in revisions}
+    orders = {revision.fingerprint: retained_slots.keep_order(revision) for revision in revisions}
     wishes = _wishes(revision_states, release, goal)
     alone = not any(revision.alive for revision in revisions if revision.fingerprint != target)
     sizes = dict.fromkeys(wishes, 0) | {revision.fingerprint: revision.replicas for revision in revisions}
@@ -76,10 +76,10 @@ def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> d
     return {
         name: replace(
             step,
-            ring=kept_slots.ring(orders.get(name, ()), sizes[name]),
+            ring=retained_slots.ring(orders.get(name, ()), sizes[name]),
             due=wishes[name],
             stands_in=step.phase is RevisionPhase.SERVING
-            or _asked(revision_states.get(name), step.weight, goal) >= 0.5,
+            or _needed(revision_states.get(name), step.weight, goal) >= 0.5,
         )
         for name, step in release.steps.items()
     }
@@ -139,7 +139,7 @@ def most(revision: RevisionState | None, weight: int, goal: Goal) -> int:
     traffic = goal.traffic
     if revision is None or traffic is None:
         return carries
-    if not traffic.known:
+    if not traffic.settled:
         return max(carries, min(goal.replicas, revision.replicas))
     total, flow = traffic.requests(), traffic.flows.get(short(revision.fingerprint), Flow())
     brought = flow.requests - flow.named
@@ -196,7 +196,7 @@ def _need(revision: RevisionState, weight: int, goal: Goal) -> int:
         weight: the weight that is used as its share where that is unknown.
         goal: the desired state of the group.
     """
-    return min(goal.replicas, max(1, _rounded(_asked(revision, weight, goal), revision)))
+    return min(goal.replicas, max(1, _rounded(_needed(revision, weight, goal), revision)))
 
 
 def _rounded(need: float, revision: RevisionState) -> int:
@@ -204,12 +204,12 @@ def _rounded(need: float, revision: RevisionState) -> int:
     return revision.replicas if abs(need - revision.replicas) <= SLACK else math.floor(need + 0.5)
 
 
-def _asked(revision: RevisionState | None, weight: int, goal: Goal) -> float:
+def _needed(revision: RevisionState | None, weight: int, goal: Goal) -> float:
     """Return the revision's share of the desired replicas by its share of the traffic; its current ones if unknown."""
     traffic = goal.traffic
     if revision is None:
         return 0.0
-    if traffic is not None and not traffic.known:
+    if traffic is not None and not traffic.settled:
         return revision.replicas
     total = traffic.requests() if traffic is not None else 0
     if traffic is None or total < FEW:

@@ -1,4 +1,4 @@
-"""Decides when a superseded revision is scaled to zero, and which retired revisions are kept.
+"""Decides when a superseded revision is scaled to zero, and which retired revisions remain.
 
 A revision is quiet while no request of its own ends: by the routers' counters, which count a request for the revision
 that it addresses, or else by its engines' counters, which also include requests of other groups that they served. Does
@@ -70,7 +70,7 @@ def is_overdue(revision: RevisionState, goal: Goal) -> bool:
 
 
 def quiet_since(revision: RevisionState, goal: Goal) -> datetime | None:
-    """Return since when no request of the revision's own has ended; None when nothing is known of it."""
+    """Return since when no request of the revision's own has ended; None where routers report nothing about it."""
     own = goal.traffic.quiet_since(short(revision.fingerprint)) if goal.traffic is not None else None
     return own if own is not None else revision.quiet_since
 

@@ -205,7 +205,7 @@ def _weight(
         others: the other revisions.
         most: weight of the step, in percent.
         goal: the desired state of the group.
-        late: True if sessions of the old revision have kept its replicas for `retireDeadline`: a take-over no longer
+        late: True if sessions of the old revision have used its replicas for `retireDeadline`: a take-over no longer
             waits for them, and they move like those of a superseded revision.
     """
     can = carried(revision_state, goal)
@@ -230,7 +230,7 @@ def _brought_more(revision_state: RevisionState, weight: int, goal: Goal) -> boo
 
 
 def _comes(revision_state: RevisionState) -> bool:
-    """Return True if a replica of the target is still starting, without a known problem."""
+    """Return True if a replica of the target is still starting, without a reported problem."""
     stuck = sum(pod.trouble != "" for pod in revision_state.pods if not pod.deleting)
     return revision_state.ready + stuck < revision_state.alive and not revision_state.failure
 
@@ -249,7 +249,7 @@ def carried(revision: RevisionState, goal: Goal) -> int:
 
 def named(traffic: Traffic | None) -> float:
     """Return the share of requests that name the group; 1 where it is unknown."""
-    if traffic is None or not traffic.known or not traffic.requests():
+    if traffic is None or not traffic.settled or not traffic.requests():
         return 1.0
     return sum(flow.named for flow in traffic.flows.values()) / traffic.requests()
 
@@ -269,7 +269,7 @@ def _deserted(revision_state: RevisionState, stable: RevisionState, goal: Goal) 
     quiet, traffic = retirement.quiet_since(stable, goal), goal.traffic
     if traffic is None or quiet is None or goal.now - quiet < goal.policy.retire_after:
         return False
-    if not traffic.known or traffic.flows.get(short(stable.fingerprint), NOTHING).requests:
+    if not traffic.settled or traffic.flows.get(short(stable.fingerprint), NOTHING).requests:
         return False  # engines are read less often than routers
     sample = traffic.samples.get(short(revision_state.fingerprint), {})
     return any(stratum.requests for stratum in sample.values())

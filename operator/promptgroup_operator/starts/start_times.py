@@ -28,10 +28,10 @@ def taken(pod: Pod) -> tuple[datetime, dict[StartPhase, int]] | None:
     created, end = parse_time(pod.created), pod.warm.since
     sandboxed = start.sandboxed or start.scheduled
     times = [created, start.scheduled, sandboxed, start.running, ready, end]
-    known = [time for time in times if time is not None]
-    if len(known) < len(times) or ready is None or ready > end or not timedelta() <= end - known[0] <= LONGEST:
+    present = [time for time in times if time is not None]
+    if len(present) < len(times) or ready is None or ready > end or not timedelta() <= end - present[0] <= LONGEST:
         return None
-    seconds = (max(0, round((later - earlier).total_seconds())) for earlier, later in pairwise(known))
+    seconds = (max(0, round((later - earlier).total_seconds())) for earlier, later in pairwise(present))
     return end, dict(zip(StartPhase, seconds, strict=True))
 
 

@@ -17,8 +17,8 @@ from prometheus_client.metrics_core import Metric
 from promptgroup_contract.fingerprint import ShortFingerprint, short
 from promptgroup_operator.sizing.model import Model
 from promptgroup_operator.sizing.recommend import SizingDecision
-from promptgroup_operator.world.kept import GPU
 from promptgroup_operator.world.snapshot import Key, Manifest, Reading, World, holders
+from promptgroup_operator.world.trimmed import GPU
 
 REPLICA_LABELS = ("namespace", "name", "revision", "slot")
 """Labels of a series about a replica: its slot outlives its pod, so that pods that come and go leave no series."""
@@ -65,9 +65,9 @@ class PassSummary:
 def summarize(size: SizingDecision, world: World, before: PassSummary | None, now: datetime) -> PassSummary:
     """Return the findings of a pass; while no load is available, the time of the last one is preserved."""
     load = world.load
-    is_known = load is not None and load.engines is not None and not load.stale
+    is_current = load is not None and load.engines is not None and not load.stale
     read = before.read if before is not None else None
-    newest = now if is_known else read
+    newest = now if is_current else read
     replicas = tuple(_replicas(world))
     return PassSummary(size, world.hit_rate, newest, replicas, world.tier_hit_rate, world.tier_hit_rates)
 
@@ -216,7 +216,7 @@ NUMBERS: Final[tuple[tuple[str, str, _Read], ...]] = (
     (
         "promptgroup_sizing_recommended_replicas",
         "Replicas that the load asks for, before windows, policies and bounds.",
-        _look(lambda look: look.size.asked),
+        _look(lambda look: look.size.requested),
     ),
     (
         "promptgroup_sizing_utilization_ratio",

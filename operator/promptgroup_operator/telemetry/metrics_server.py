@@ -113,7 +113,7 @@ class _Pages:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._known: dict[str, tuple[float, bytes]] = {}
+        self._pages: dict[str, tuple[float, bytes]] = {}
         self._making = asyncio.Lock()
 
     async def read(self, accept: str) -> tuple[str, bytes]:
@@ -121,12 +121,12 @@ class _Pages:
         encode, content_type = choose_encoder(accept)
         async with self._making:
             now = asyncio.get_running_loop().time()
-            at, body = self._known.get(content_type, (float("-inf"), b""))
+            at, body = self._pages.get(content_type, (float("-inf"), b""))
             if now - at >= PAGE_SECONDS:
                 body = await asyncio.to_thread(encode, self._registry)  # in a thread, so that no watch waits
-                if len(self._known) >= FORMS:
-                    self._known.clear()
-                self._known[content_type] = now, body
+                if len(self._pages) >= FORMS:
+                    self._pages.clear()
+                self._pages[content_type] = now, body
         return content_type, body
 
 

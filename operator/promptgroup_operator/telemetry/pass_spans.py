@@ -1,7 +1,7 @@
 """Spans of passes and of their steps, sent to a collector by OpenTelemetry's SDK in a thread of its own.
 
 OpenTelemetry's variables (OTEL_*) turn them on and configure them; without an endpoint nothing of the SDK is imported.
-A span has the group's name and how its pass ended. Messages of errors are not told: they quote what users wrote.
+A span has the group's name and how its pass ended. It has no error messages: they quote what users wrote.
 """
 
 import logging

@@ -74,13 +74,13 @@ def _rounded(rate: float) -> int:
     return whole // unit * unit
 
 
-def completed(fresh: Measured, known: Measured) -> Measured:
+def completed(fresh: Measured, earlier: Measured) -> Measured:
     """Return `fresh`, with unknown numbers filled from an earlier measurement of the same process."""
     return Measured(
-        fresh.kv_tokens or known.kv_tokens,
-        fresh.prefill_rate or known.prefill_rate,
-        fresh.prefix_tokens or known.prefix_tokens,
-        fresh.copy_rate or known.copy_rate,
+        fresh.kv_tokens or earlier.kv_tokens,
+        fresh.prefill_rate or earlier.prefill_rate,
+        fresh.prefix_tokens or earlier.prefix_tokens,
+        fresh.copy_rate or earlier.copy_rate,
     )
 
 
@@ -101,7 +101,7 @@ def of_replica(rank: Measured, ranks: int) -> Measured:
 
 
 def encode(measured: Measured) -> str:
-    """Encode the annotation: compact JSON of the known numbers."""
+    """Encode the annotation: compact JSON of the measured numbers."""
     fields = {
         "kvTokens": measured.kv_tokens,
         "prefillTokensPerSecond": measured.prefill_rate,

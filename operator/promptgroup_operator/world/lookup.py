@@ -3,13 +3,14 @@
 from collections.abc import Hashable, Mapping
 
 from promptgroup_contract import names
-from promptgroup_operator.world.kept import host_of
 from promptgroup_operator.world.snapshot import Key, Manifest
+from promptgroup_operator.world.trimmed import host_of
 
 KINDS: Mapping[str, str] = {
     "PromptGroup": "",
     "PromptRoute": "",
     "Deployment": names.LABEL_GROUP,
+    "DaemonSet": names.LABEL_GROUP,
     "PodDisruptionBudget": names.LABEL_GROUP,
     "Pod": names.LABEL_GROUP,
 }
@@ -41,8 +42,13 @@ def names_of_model(namespace: str, name: str) -> Hashable:
     return "model", namespace, name
 
 
+def pods_on(node: str) -> Hashable:
+    """Return the index key of the pods on a node."""
+    return "node", node
+
+
 def places(kind: str, key: Key, manifest: Manifest) -> list[Hashable]:
-    """Return the index keys of a group's object: group, namespace, and for a PromptGroup its prompt, names and host."""
+    """Return the index keys of a group's object: its group and namespace; prompt, names and host, or node."""
     at: list[Hashable] = [key, key.namespace]
     if kind == "PromptGroup":
         status, model = manifest.get("status", {}), manifest.get("spec", {}).get("model")
@@ -53,4 +59,6 @@ def places(kind: str, key: Key, manifest: Manifest) -> list[Hashable]:
         at += [names_of_model(key.namespace, name) for name in names_of_group]
         if host := host_of(manifest):
             at.append(guests(Key(key.namespace, host)))
+    elif kind == "Pod" and (node := manifest.get("spec", {}).get("nodeName")):
+        at.append(pods_on(node))
     return at

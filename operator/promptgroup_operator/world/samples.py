@@ -175,7 +175,7 @@ class Traffic:
     A request that a lent replica of another revision serves counts for its own revision.
     """
 
-    known: bool
+    settled: bool
     """True if the window is long enough to compute shares from it."""
     flows: Mapping[ShortFingerprint, Flow] = field(default_factory=dict)
     """Requests within the window."""

@@ -18,6 +18,10 @@ from promptgroup_operator.world.sizing_history import NEW, History
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
 
+LEADER_WORKER_SET: Final = "LeaderWorkerSet"
+"""Kind of the workload of replicas with several nodes (sigs.k8s.io/lws)."""
+WORKLOADS: Final = frozenset({"Deployment", LEADER_WORKER_SET})
+"""Kinds of workloads: the object that makes a revision's pods, and is the record of it."""
 CONTAINER: Final = "engine"
 """Name of the engine container, into which spec.engine.template is merged."""
 
@@ -129,7 +133,7 @@ class Reading:
     first_token: Histogram = field(default_factory=Histogram)
     """Seconds from arrival to the first token."""
     own_queries: float = 0.0
-    """Those of `queries` that the operator's own requests added, as far as it is known."""
+    """Those of `queries` that the operator's own requests added, as far as it is counted."""
     ranks: int = 0
     """Data-parallel ranks that have separate metrics; 0 where the metrics name none."""
     by_rank: tuple[float, ...] = ()
@@ -170,7 +174,7 @@ class LastSeen:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One replica."""
+    """One replica: its pod, or the leader of its pods."""
 
     name: str
     uid: str
@@ -206,18 +210,24 @@ class Pod:
     """Secret and key (`name/key`) of the API key that its engine requires; empty for none."""
     tls: str = ""
     """The rule by which its engine's certificate is verified, as text of an EngineTls; empty for plain HTTP."""
+    ordinal: int | None = None
+    """Its ordinal in a StatefulSet, which removes the highest first; None for the pod of a ReplicaSet."""
     ranks: int = 1
     """Data-parallel ranks of its engine, each with its own KV cache, according to the pod's template."""
     in_flight: int | None = None
     """Requests that the engine has queued or running; read for draining pods only."""
     crowd: int = 0
-    """Tokens of all prefixes that are kept warm on the pod; 0 where it has only the group's own."""
+    """Tokens of all prefixes that are warm on the pod; 0 where it has only the group's own."""
     last_seen: LastSeen | None = None
     """State of the prefix in the engine that runs; None before its first reading."""
     ready_since: datetime | None = None
     """Time since which the kubelet reports the pod as Ready; None while it is not."""
     start: PodStart = UNOBSERVED
     """The times of its start."""
+    node_taint: str = ""
+    """Key of the taint that announces the end of its node; empty without one."""
+    evacuated: bool = False
+    """True if the pod drains because its node is about to go. Decided by a pass, not observed."""
     settling: bool = False
     """True if the pod is warm but not offered yet, since gateways may not know it. Decided by a pass, not observed."""
 
@@ -248,8 +258,9 @@ def holders(pods: Iterable[Pod]) -> dict[int, Pod]:
 
 
 def by_claim(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods that do not terminate in the order in which they may claim slots: warm ones, then the oldest."""
-    return sorted((pod for pod in pods if not pod.deleting), key=lambda pod: (not pod.is_warm, pod.created, pod.name))
+    """Return the pods that may claim slots, warm ones first, then the oldest: none terminates or is evacuated."""
+    staying = (pod for pod in pods if not pod.deleting and not pod.evacuated)
+    return sorted(staying, key=lambda pod: (not pod.is_warm, pod.created, pod.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +289,7 @@ class RolledBack:
 
 @dataclass(frozen=True, slots=True)
 class RevisionState:
-    """One fingerprint of the group that has a Deployment."""
+    """One fingerprint of the group that has a Deployment, or a LeaderWorkerSet in its place."""
 
     fingerprint: Fingerprint
     deployment: str
@@ -306,6 +317,8 @@ class RevisionState:
     """Replicas that the group wanted when the Deployment was last written; set where the operator decides it."""
     failure: str = ""
     """The reason why its Deployment cannot create pods, or empty."""
+    workload: str = "Deployment"
+    """Kind of its workload."""
     warm_template: Manifest | None = None
     """Pod template of its warm replicas, if the Deployment's own template differs and has no warm replica yet."""
 
@@ -332,7 +345,7 @@ class RevisionState:
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """Another PromptGroup of the namespace with the same model and, as far as it is known, the same prompt."""
+    """Another PromptGroup of the namespace with the same model and, if its prompt has been read, the same prompt."""
 
     name: str
     created: str
@@ -358,7 +371,7 @@ class Host:
 
     name: str
     pods: tuple[Pod, ...] = ()
-    """Its replicas on which prompts of guests may be kept warm."""
+    """Its replicas on which prompts of guests may be warm."""
     leaving: tuple[Pod, ...] = ()
     """Its replicas that terminate or drain."""
     problem: Problem | None = None
@@ -382,7 +395,7 @@ class GuestSubject(NamedTuple):
 class SeenPools:
     """The InferencePools that are relevant to a group: the one with its own name, and the one that its spec names."""
 
-    found: Mapping[str, Manifest] = field(default_factory=dict)
+    by_name: Mapping[str, Manifest] = field(default_factory=dict)
     """Name → current object."""
     problem: Problem | None = None
     """The reason why none can be read, or why the API server rejected the group's own."""
@@ -447,7 +460,7 @@ class World:
     guests_routed: frozenset[str] = frozenset()
     """Pods of the group that are routable in the PromptRoutes of its guests."""
     adapters: frozenset[str] = frozenset()
-    """Names under which the group's engines serve the adapters of its own revisions and of its guests'."""
+    """The models that requests to the group's engines name for the adapters of its own revisions and of its guests'."""
     unread: Problem | None = None
     """Report of the objects that could not be read: the pass uses their last state, or treats them as absent."""
     calls: Calls = NO_CALLS

@@ -92,6 +92,8 @@ class Warmup:
     """The group's requests per second, for replicas of another group: the busiest guest is warmed first."""
     ranks: int = 1
     """Data-parallel ranks of its engine, each of which is warmed and proven."""
+    adapter: Adapter | None = None
+    """The LoRA adapter that is a part of the prefix; None for the model itself."""
     loads: Adapter | None = None
     """The adapter that the engine must load before; None where it has it from its start, or where there is none."""
 
@@ -150,7 +152,7 @@ class Refresh:
     """Tokens of the prefix."""
     needed: int
     """Minimum number of the prefix's tokens that must be cached."""
-    said: PodCondition
+    condition: PodCondition
     """The replica's current condition."""
     last_seen: LastSeen
     any_tier: bool = False
@@ -160,9 +162,11 @@ class Refresh:
     shared: bool = False
     """True if the replica belongs to another group, so that its condition does not refer to this prompt."""
     crowd: int = 0
-    """Tokens of all prefixes that are kept warm on the replica, if they are more than this one."""
+    """Tokens of all prefixes that are warm on the replica, if they are more than this one."""
     ranks: int = 1
     """Data-parallel ranks of the engine, each of which is refreshed."""
+    adapter: Adapter | None = None
+    """The LoRA adapter that is a part of the prefix; None for the model itself."""
     loads: Adapter | None = None
     """The adapter that the engine must have loaded, as for a warm-up."""
 

@@ -24,8 +24,10 @@ def rules(folder):
     }
 
 
-def test_one_namespaces_operator_has_the_same_rules_as_the_clusters():
-    assert rules("operator-namespaced") == rules("operator")
+def test_one_namespaces_operator_has_the_same_rules_as_the_clusters_but_for_nodes():
+    assert rules("operator-namespaced") | {("", "nodes"): {"list", "watch"}} == rules("operator")
+    patches = (MANIFESTS / "operator-namespaced" / "kustomization.yaml").read_text()
+    assert "value: --leaving-taints=\n" in patches
 
 
 def test_the_operator_may_hold_the_lease_that_it_is_told_of():

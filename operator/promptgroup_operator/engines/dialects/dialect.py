@@ -4,7 +4,7 @@ A field without a default must be set for every engine, so that a missing part o
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from promptgroup_operator.adapters.identity import Adapter
@@ -28,12 +28,19 @@ class AdapterForm:
 
     args: Callable[[EngineAdaptersSpec | None, Adapter | None], tuple[str, ...]]
     """Returns the arguments for `spec.engine.adapters`, and for an adapter that is loaded at the start."""
+    flags: frozenset[str]
+    """Flags, with `-` instead of `_`, that these arguments have: another one of a user would replace them."""
     run_time: Mapping[str, str]
     """Environment variables with which it loads and unloads adapters while it runs."""
     load: str
     """Path to load one, with `lora_name` and `lora_path`."""
     unload: str
     """Path to unload one, with `lora_name`."""
+    model: str
+    """The model that requests name for an adapter, with the placeholders `{model}` and `{adapter}`: the name under
+    which the model is served, and that under which the adapter is loaded."""
+    apis: frozenset[str] | None
+    """The APIs, as routers name them, on which it applies an adapter that a request names; None for all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +88,8 @@ class Dialect:
     """Returns the first setting of a user that conflicts with those of `spec.cache`; empty if there is none."""
     manual_tier: Callable[[EngineSpec, str], ManualTier | None]
     """Returns the tier that such a setting configures; None if it configures none."""
+    split_setting: Callable[[Sequence[str]], str]
+    """Returns the argument that makes an engine compute prompts or answers alone; empty if it does both."""
     config: str = ""
     """Content of CONFIG_FILE."""
     state: str = ""
@@ -99,8 +108,22 @@ class Dialect:
     """Environment variable with the API key; empty where it is not supported."""
     key_args: tuple[str, ...] = ()
     """Arguments that make it read the key from that variable, if it does not by default."""
+    node_args: tuple[str, ...] = ()
+    """Arguments of all processes of a replica on several nodes, with the placeholder `{nodes}`; empty where that is not
+    supported. The LeaderWorkerSet controller sets the environment variables in them."""
+    worker_args: tuple[str, ...] = ()
+    """Further arguments of those that do not serve."""
+    split_flags: tuple[tuple[str, ...], ...] = ()
+    """Names of the flag of each kind of parallelism by which a model is split over nodes."""
     tls_args: tuple[str, ...] = ()
     """Arguments that make it serve TLS with the certificate in TLS_FOLDER; empty where TLS is not supported."""
+
+
+def requested_model(dialect: Dialect, model: str, adapter: Adapter | None) -> str:
+    """Return the model that requests to an engine name: the one that it serves, or an adapter for it."""
+    if adapter is None or dialect.adapters is None:
+        return model
+    return dialect.adapters.model.format(model=model, adapter=adapter.served)
 
 
 def arguments(dialect: Dialect, model: str, port: int, user: tuple[str, ...]) -> list[str]:

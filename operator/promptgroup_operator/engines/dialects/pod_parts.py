@@ -89,7 +89,7 @@ def namespace(spec: PromptGroupSpec) -> str:
     engine = spec.engine
     whole: list[Any] = [engine.type, spec.model, engine.image, engine.args, engine.template]
     if engine.weights is not None:
-        whole.append(engine.weights.model_dump(mode="json", exclude={"pull_policy"}))
+        whole.append(engine.weights.model_dump(mode="json", exclude={"pull_policy", "prefetch"}))
     digest = hashlib.sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     return f"pg-{digest[:12]}"
 

@@ -9,11 +9,14 @@ Flags and keys are those of SGLang 0.5.23 and Mooncake 0.3.13.
 """
 
 import re
+from collections.abc import Sequence
 
+from promptgroup_operator.adapters.identity import Adapter
 from promptgroup_operator.api.cache import OffloadSpec
+from promptgroup_operator.api.loaded_weights import EngineAdaptersSpec
 from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec
 from promptgroup_operator.base import sizes
-from promptgroup_operator.engines.dialects.dialect import TLS_ARGS, Dialect
+from promptgroup_operator.engines.dialects.dialect import TLS_ARGS, AdapterForm, Dialect
 from promptgroup_operator.engines.dialects.flags import decimal, first_match, flag_of, number, values_of
 from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.engines.dialects.pod_parts import (
@@ -125,6 +128,22 @@ def _tiers_problem(spec: PromptGroupSpec) -> str:
     return f"spec.cache.offload.memory is {offload.memory}, less than 1 GB for each rank of SGLang: raise it"
 
 
+def _adapter_args(room: EngineAdaptersSpec | None, adapter: Adapter | None) -> tuple[str, ...]:
+    if room is None and adapter is None:
+        return ()
+    space = room if room is not None else EngineAdaptersSpec(max_active=1, max_in_memory=1)
+    batch = space.max_active + 1  # requests for the model itself count as those of one adapter
+    return (
+        "--enable-lora",
+        f"--max-loras-per-batch={batch}",
+        f"--max-loaded-loras={max(space.max_in_memory, batch)}",
+        f"--max-lora-rank={space.max_rank}",
+        # without adapters at the start it cannot find out which parts of the model they change
+        *(("--lora-target-modules=all",) if room is not None else ()),
+        *((f"--lora-paths={adapter.served}={adapter.path}",) if adapter is not None else ()),
+    )
+
+
 def _manual_setting(engine: EngineSpec) -> str:
     return first_match(engine.args, _SETS_UP)
 
@@ -134,6 +153,11 @@ def _manual_tier(engine: EngineSpec, setting: str) -> ManualTier:
     if "--enable-hierarchical-cache" not in values:
         return ManualTier(setting)
     return ManualTier(setting, int(decimal(values.get("--hicache-size")) * 10**9) * _ranks(engine))
+
+
+def _split_setting(args: Sequence[str]) -> str:
+    mode = dict(values_of(args)).get("--disaggregation-mode", "")
+    return f"--disaggregation-mode {mode}" if mode in ("prefill", "decode") else ""
 
 
 SGLANG = Dialect(
@@ -164,14 +188,32 @@ SGLANG = Dialect(
     ),
     caching_off_parts=PodParts(args=(_CACHING_OFF,)),
     rank_flag="--dp-size",
+    node_args=("--nnodes={nodes}", "--node-rank=$(LWS_WORKER_INDEX)", "--dist-init-addr=$(LWS_LEADER_ADDRESS):20000"),
+    split_flags=(
+        ("--tp-size", "--tp", "--tensor-parallel-size"),
+        ("--pp-size", "--pp", "--pipeline-parallel-size"),
+    ),
     unranked=frozenset(),
     ranked_since=(0, 5),
-    adapters=None,
+    adapters=AdapterForm(
+        args=_adapter_args,
+        # not --lora-target-modules, by which a user saves memory of the GPU
+        flags=frozenset(
+            {"--enable-lora", "--lora-paths", "--max-loras-per-batch", "--max-loaded-loras", "--max-lora-rank"}
+        ),
+        run_time={},
+        load="/load_lora_adapter",
+        unload="/unload_lora_adapter",
+        # the adapter's name alone is answered by the model without it, as is any name on the other APIs
+        model="{model}:{adapter}",
+        apis=frozenset(("chat", "text", "messages")),
+    ),
     image="lmsysorg/sglang",
     tiers_since=(0, 5),
     tiers=_tiers,
     tiers_problem=_tiers_problem,
     manual_setting=_manual_setting,
     manual_tier=_manual_tier,
+    split_setting=_split_setting,
 )
 """SGLang 0.5, image lmsysorg/sglang."""

@@ -1,11 +1,12 @@
 """TensorRT-LLM: arguments, metrics, and the KV tier in main memory, which its file of settings sets up."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec
 from promptgroup_operator.base import sizes
 from promptgroup_operator.engines.dialects.dialect import Dialect
+from promptgroup_operator.engines.dialects.flags import values_of
 from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.engines.dialects.pod_parts import (
     ADDRESS,
@@ -65,6 +66,11 @@ def _host_cache(engine: EngineSpec) -> int:
     return int(size[1].replace("_", "") or 0) if size else 0
 
 
+def _split_setting(args: Sequence[str]) -> str:
+    role = dict(values_of(args)).get("--server-role", "")
+    return f"--server_role {role}" if role.upper() in ("CONTEXT", "GENERATION") else ""
+
+
 TENSORRT_LLM = Dialect(
     args=(
         *("trtllm-serve", "{model}", f"--host={ADDRESS}", "--port={port}"),
@@ -90,5 +96,6 @@ TENSORRT_LLM = Dialect(
     tiers_problem=lambda _spec: "",
     manual_setting=_manual_setting,
     manual_tier=_manual_tier,
+    split_setting=_split_setting,
 )
 """TensorRT-LLM 1.x, image nvcr.io/nvidia/tensorrt-llm/release."""

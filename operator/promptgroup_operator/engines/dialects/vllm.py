@@ -58,6 +58,8 @@ HANDS_OVER = frozenset(
     }
 )
 """Connectors of vLLM by which a prefill engine transfers KV to a decode engine."""
+SPLIT_ROLES = frozenset(("kv_producer", "kv_consumer"))
+"""Roles of engines with such a connector that do not both send and receive KV."""
 
 _CACHING_OFF = "--no-enable-prefix-caching"
 _TRANSFER = "--kv-transfer-config"
@@ -236,16 +238,30 @@ def _connectors(config: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(name, str) and name:
             yield name
         return
-    extra = config.get("kv_connector_extra_config")
-    parts = extra.get("connectors") if isinstance(extra, Mapping) else None
-    for part in parts if isinstance(parts, list) else []:
+    for part in _parts(config):
         inner = part.get("kv_connector") if isinstance(part, Mapping) else None
         yield inner if isinstance(inner, str) else ""
 
 
+def _parts(config: Mapping[str, Any]) -> list[Any]:
+    """Return the settings of the connectors that a MultiConnector combines."""
+    extra = config.get("kv_connector_extra_config")
+    parts = extra.get("connectors") if isinstance(extra, Mapping) else None
+    return parts if isinstance(parts, list) else []
+
+
+def _split_setting(args: Sequence[str]) -> str:
+    config = _transfer_config(args)
+    for part in (config, *_parts(config)):
+        match part:
+            case {"kv_connector": str(name), "kv_role": str(role)} if name in HANDS_OVER and role in SPLIT_ROLES:
+                return f"{_TRANSFER} with kv_role {role}"
+    return ""
+
+
 VLLM = Dialect(
-    # cached_tokens is in usage only when asked for; the proof of warmth needs it
-    # and at SIGTERM it aborts what runs, unless it is told to wait: what came after the drain hook's last look
+    # cached_tokens is in usage only on request; the proof of warmth needs it
+    # and at SIGTERM it aborts what runs, unless a flag lets it wait: what came after the drain hook's last look
     args=("{model}", "--port={port}", "--enable-prompt-tokens-details", "--shutdown-timeout=25"),
     served_name="--served-model-name={model}",
     health="/health",
@@ -267,13 +283,28 @@ VLLM = Dialect(
     ),
     caching_off_parts=PodParts(args=(_CACHING_OFF,)),
     rank_flag="--data-parallel-size",
+    node_args=("--nnodes={nodes}", "--node-rank=$(LWS_WORKER_INDEX)", "--master-addr=$(LWS_LEADER_ADDRESS)"),
+    worker_args=("--headless",),
+    split_flags=(
+        ("--tensor-parallel-size", "-tp"),
+        ("--pipeline-parallel-size", "-pp"),
+        ("--prefill-context-parallel-size", "-pcp"),
+    ),
     unranked=frozenset(("responses",)),  # seen with 0.32; the source of 0.33 reads the header field there, too
     ranked_since=(0, 33),
     adapters=AdapterForm(
         args=_adapter_args,
+        flags=frozenset(
+            {
+                *("--enable-lora", "--no-enable-lora", "--lora-modules"),
+                *("--max-loras", "--max-cpu-loras", "--max-lora-rank"),
+            }
+        ),
         run_time={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
         load="/v1/load_lora_adapter",
         unload="/v1/unload_lora_adapter",
+        model="{adapter}",
+        apis=None,
     ),
     image="vllm/vllm-openai",
     tiers_since=(0, 22),
@@ -281,5 +312,6 @@ VLLM = Dialect(
     tiers_problem=_tiers_problem,
     manual_setting=_manual_setting,
     manual_tier=_manual_tier,
+    split_setting=_split_setting,
 )
 """vLLM 0.32, `vllm serve` as the image's entrypoint."""

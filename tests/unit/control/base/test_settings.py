@@ -30,6 +30,7 @@ FLAGS = {
     "prometheus_token_file": (__file__, Path(__file__)),
     "prometheus_timeout": ("2.5", 2.5),
     "prometheus_selector": ('cluster="eu", job=~"a|b"', 'cluster="eu", job=~"a|b"'),
+    "leaving_taints": ("example.com/spot,b", ("example.com/spot", "b")),
     "gpu_hour_price": ("2.5", 2.5),
     "service_account_dir": ("/x", Path("/x")),
     "log_level": ("DEBUG", "DEBUG"),

@@ -220,8 +220,8 @@ def test_a_template_of_another_form_changes_nothing(template):
 
 def test_a_drain_time_is_read_from_the_hook_that_was_made_with_it():
     made = drain_hook.pod_parts(VLLM, "engine", 8000, 77, {}, tls=False)
-    assert drain_hook.kept_seconds(made, "engine") == 77
-    assert drain_hook.kept_seconds(made, "side") is None
-    assert drain_hook.kept_seconds({"spec": {"containers": [{"name": "engine"}]}}, "engine") is None
+    assert drain_hook.hook_seconds(made, "engine") == 77
+    assert drain_hook.hook_seconds(made, "side") is None
+    assert drain_hook.hook_seconds({"spec": {"containers": [{"name": "engine"}]}}, "engine") is None
     made["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][9] = "x"
-    assert drain_hook.kept_seconds(made, "engine") is None
+    assert drain_hook.hook_seconds(made, "engine") is None

@@ -33,6 +33,7 @@ HELD = {
         "engine.image",
         "engine.args",
         "engine.dataParallelSize",
+        "engine.nodes",
         "engine.port",
         "engine.resources",
         "engine.template",

@@ -4,7 +4,6 @@ import pytest
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.resync import Resync
-from promptgroup_operator.kube.store import Store
 from promptgroup_operator.passes.work_queue import WorkQueue
 from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
@@ -38,11 +37,6 @@ def server():
 @pytest.fixture
 def queue():
     return WorkQueue()
-
-
-@pytest.fixture
-def stores():
-    return {kind: Store(kind, lambda _: None) for kind in KINDS}
 
 
 def deliver(stores, kind, event, metadata):
@@ -86,6 +80,7 @@ def test_what_is_not_ours_is_not_listed(server, queue, stores):
         "promptroutes": None,
         "poddisruptionbudgets": "promptgroup.dev/group",
         "deployments": "promptgroup.dev/group",
+        "daemonsets": "promptgroup.dev/group",
         "pods": "promptgroup.dev/group",
     }
 

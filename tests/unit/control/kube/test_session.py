@@ -49,8 +49,8 @@ def test_kinds_are_listed_and_watched_with_the_servers_selectors_and_passes_wait
 @pytest.mark.heavy
 def test_only_the_namespaces_that_are_served_are_watched(server):
     with watching(("chat", "sales")):
-        until(lambda: len({path for path, query in server.asked if "watch" in query}) == 2 * 5)
-    watched = {path for path, query in server.asked if "watch" in query}
+        until(lambda: len({path for path, query in server.asked if "watch" in query}) == 2 * 6 + 1)
+    watched = {path for path, query in server.asked if "watch" in query} - {"/api/v1/nodes"}
     assert {path.split("/namespaces/")[1].split("/")[0] for path in watched} == {"chat", "sales"}
 
 
@@ -130,3 +130,40 @@ def test_a_group_that_nests_too_deeply_keeps_no_other_from_being_read(server, de
         assert reader._stores["PromptGroup"].get("chat", "plain")["spec"]["prompt"]["system"] == "plain"
         with pytest.raises(StoredSpecError, match=r"spec\.engine\.template: .*more than 64 levels deep"):
             reader.observe(Key("chat", "evil"))
+
+
+@pytest.mark.heavy
+def test_a_role_without_nodes_stops_nothing_and_they_are_seldom_asked_for(server):
+    server.objects["pods"] = [found("Pod", "a", 3)]
+
+    def refuse(path, query):
+        if path == "/api/v1/nodes":
+            server.faults.append(refuse)
+            return refusal(403)
+        return None
+
+    server.faults.append(refuse)
+    with watching() as operator:
+        assert operator.resync.wait_until_filled()
+        until(lambda: names(operator) == ["a"])
+        until(lambda: all(server.watched(plural) for plural in ("promptgroups", *LABELLED)))
+        assert sum(path == "/api/v1/nodes" for path, _ in server.asked) == 1
+
+
+@pytest.mark.heavy
+def test_a_notice_of_a_node_queues_the_groups_with_pods_there_and_a_heartbeat_none(server):
+    server.objects["pods"] = [found("Pod", "a", 3, spec={"nodeName": "n1"})]
+    server.kube.watches_end = False
+    metadata = {"name": "n1", "uid": "n1", "resourceVersion": "51"}
+    spot = {"taints": [{"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}]}
+    with watching() as operator:
+        assert operator.resync.wait_until_filled()
+        until(lambda: names(operator) == ["a"])
+        queued = []
+        operator.queue.add = queued.append
+        operator.note_node({"kind": "Node", "metadata": metadata, "spec": {}}, deleted=False)
+        assert queued == []
+        operator.note_node({"kind": "Node", "metadata": metadata, "spec": spot}, deleted=False)
+        assert queued == [Key("chat", "support")]
+        operator.note_node({"kind": "Node", "metadata": metadata, "spec": spot}, deleted=False)
+        assert queued == [Key("chat", "support")]

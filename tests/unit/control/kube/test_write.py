@@ -99,3 +99,33 @@ def test_a_deployment_of_which_the_status_alone_has_changed_is_written_at_once(
         with pytest.raises(ClusterError, match="has been modified"):
             cluster.apply(manifest, deployment)
     assert applied == ([path] if written else [])
+
+
+@pytest.mark.parametrize(
+    ("changed", "written"),
+    [({"status": {"readyReplicas": 1}}, True), ({"metadata": {"generation": 2}}, False)],
+    ids=["status", "spec"],
+)
+def test_so_is_a_leader_worker_set_which_is_not_watched(cluster, server, monkeypatch, changed, written):
+    path = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/chat/leaderworkersets/support-0"
+    manifest = {"kind": "LeaderWorkerSet", "metadata": {"namespace": "chat", "name": "support-0"}, "spec": {}}
+    server.put(path, manifest | {"status": {}})
+    seen = cluster.unwatched.get(KEY, "LeaderWorkerSet", "support-0", 0)
+    found = server.objects[path]
+    server.put(path, {**found, **changed, "metadata": {**found["metadata"], **changed.get("metadata", {})}})
+    plain = server.request
+
+    def request(method, path, body=None, content_type=None, query=None, **options):
+        if (
+            method == "PATCH"
+            and body["metadata"]["resourceVersion"] != server.objects[path]["metadata"]["resourceVersion"]
+        ):
+            raise ClusterError("the object has been modified", status=409)
+        return plain(method, path, body, content_type, query, **options)
+
+    monkeypatch.setattr(server, "request", request)
+    if written:
+        cluster.apply(manifest, seen)
+    else:
+        with pytest.raises(ClusterError, match="has been modified"):
+            cluster.apply(manifest, seen)

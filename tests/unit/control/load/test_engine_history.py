@@ -49,9 +49,9 @@ def test_what_tiers_brought_is_shared_among_them_without_the_operators_own():
     found.spend("c", Spent(100, 60, tiered=60), NOW)
     later = reading(400, 260, tiered=160, sources={"memory": 120, "pool": 40})
     found.add("c", later, NOW + timedelta(seconds=30))
-    assert found.found(["c"]).rates == (pytest.approx(200 / 300), pytest.approx(100 / 300))
-    assert found.found(["c"]).rates_by_source == {"memory": pytest.approx(0.25), "pool": pytest.approx(25 / 300)}
-    assert found.found([]).rates_by_source == {}
+    assert found.found_tokens(["c"]).rates == (pytest.approx(200 / 300), pytest.approx(100 / 300))
+    assert found.found_tokens(["c"]).rates_by_source == {"memory": pytest.approx(0.25), "pool": pytest.approx(25 / 300)}
+    assert found.found_tokens([]).rates_by_source == {}
 
 
 def test_what_is_older_than_the_window_is_forgotten():

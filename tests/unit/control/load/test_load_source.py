@@ -18,7 +18,7 @@ def test_a_revision_as_a_subject_is_its_warm_pods():
     found = load_subject(KEY, revision(pods=[pod("p0"), cold("p1")]), VLLM)
     assert found.pods == {"p0": ago(minutes=49)}
     assert found.serving == {"containerd://p0-0123456789ab": ago(minutes=49)}
-    assert (found.known.kv_tokens, found.known.prefix_tokens) == (400_000, 96)
+    assert (found.measured.kv_tokens, found.measured.prefix_tokens) == (400_000, 96)
     assert (found.fingerprint, found.revision) == (FINGERPRINT, short(FINGERPRINT))
     assert found.declared_bytes == len(TEXT)
     assert found.deployment == f"support-{short(FINGERPRINT)}"

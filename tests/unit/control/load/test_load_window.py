@@ -21,9 +21,9 @@ def entries(*readings):
     return found
 
 
-def engines(histories, serving=None, known=UNKNOWN):
+def engines(histories, serving=None, measured=UNKNOWN):
     serving = serving if serving is not None else dict.fromkeys(histories, NOW - timedelta(hours=1))
-    return load_window.engines(histories, serving, SINCE, known)
+    return load_window.engines(histories, serving, SINCE, measured)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_times_and_tokens_that_an_engine_tells_are_rates_too():
     zero = dict.fromkeys(told, 0.0)
     _, found = engines(
         {"a": entries((-60, zero | {"preemptions": 0.0}), (0, told | {"preemptions": 6.0}))},
-        known=Measured(prefill_rate=900),
+        measured=Measured(prefill_rate=900),
     )
     assert (found.computed, found.prefill_busy, found.decode_busy, found.queue_busy) == (10, 0.1, 2, 0.05)
     assert (found.preemptions, found.prefill_rate) == (0.1, 900)
@@ -179,7 +179,7 @@ def test_the_least_cache_is_the_size_and_measurements_stand_in_for_it():
     small = entries((-60, {"kv_tokens": 0}), (0, {"kv_tokens": 0}))
     large = entries((-60, {}), (0, {"kv_tokens": 90}))
     assert engines({"a": small, "b": large})[1].kv_tokens == 90
-    assert engines({"a": small}, known=Measured(kv_tokens=70))[1].kv_tokens == 70
+    assert engines({"a": small}, measured=Measured(kv_tokens=70))[1].kv_tokens == 70
 
 
 FELL = ["queries", "hits", "generated", "requests", "computed", "prefill_seconds", "decode_seconds", "queue_seconds"]

@@ -153,7 +153,7 @@ def test_an_error_is_said_since_when_and_without_the_servers_words(server, sourc
     assert source.load(SUBJECT, NOW).stale == f"Prometheus at {server.url} has not answered since 12:00 UTC: {why}"
     later = source.load(SUBJECT, NOW + timedelta(minutes=2))
     assert "since 12:00 UTC" in later.stale
-    source._asked[next(iter(source._asked))][1].result(5)
+    source._queries[next(iter(source._queries))][1].result(5)
     later = source.load(SUBJECT, NOW + timedelta(minutes=2))
     assert "since 12:00 UTC" in later.stale, "it has failed again, and the first time stands"
 
@@ -162,7 +162,7 @@ def test_trouble_is_logged_when_it_begins_and_then_not_again(server, source, cap
     server.status = 503
     for minutes in range(3):
         source.load(SUBJECT, NOW + timedelta(minutes=minutes))
-        source._asked[next(iter(source._asked))][1].result(5)
+        source._queries[next(iter(source._queries))][1].result(5)
         assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 
@@ -174,7 +174,7 @@ def test_an_answer_stands_for_a_while_and_what_comes_back_is_believed_at_once(se
     server.status = 200
     server.values["newest"] += 60
     source.load(SUBJECT, NOW + timedelta(minutes=1))
-    source._asked[next(iter(source._asked))][1].result(5)
+    source._queries[next(iter(source._queries))][1].result(5)
     assert source.load(SUBJECT, NOW + timedelta(minutes=1)).stale == ""
 
 

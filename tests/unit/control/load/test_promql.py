@@ -154,6 +154,13 @@ def test_clients_and_where_they_leave_the_prompt():
     assert promql.drift(found, 4000) == PromptDrift(0.25, 120, 4000)
 
 
+def test_a_router_that_has_served_nobody_has_a_load_of_zero():
+    clients = promql.clients(told(sessions=0.0), 96)
+    rates = (clients.requests, clients.errors, clients.prompt_tokens, clients.answer_tokens, clients.held)
+    assert (rates, clients.looked_up, clients.cached) == ((0, 0, 0, 0, 0), 0, 0)
+    assert clients.opening is None
+
+
 def test_what_was_evicted_by_its_distance():
     bands = [({"what": "evicted", "within": band}, value) for band, value in (("2", 3.0), ("more", 1.0))]
     assert promql.clients(told(sessions=1.0) + bands, 96).evicted == (3.0, 0.0, 0.0, 0.0, 1.0)

@@ -42,8 +42,8 @@ def test_what_ran_before_the_first_reading_does_not_count():
 
 def test_nothing_is_known_of_shares_before_some_time_has_passed():
     readings = read((0, counts(0)))
-    assert not readings.traffic(KEY, NOW + SETTLED - timedelta(seconds=1)).known
-    assert readings.traffic(KEY, NOW + SETTLED).known
+    assert not readings.traffic(KEY, NOW + SETTLED - timedelta(seconds=1)).settled
+    assert readings.traffic(KEY, NOW + SETTLED).settled
 
 
 def test_shares_are_of_the_window_samples_of_the_step():

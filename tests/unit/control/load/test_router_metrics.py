@@ -133,12 +133,14 @@ def test_a_slot_that_is_no_number_is_passed_over():
 
 
 REQUESTS = 'promptgroup_router_revision_requests_total{group="%s",revision="%s",turn="%s",how="name"} 1\n'
+TOKENS = 'promptgroup_router_revision_own_tokens_total{group="chat/support",revision="aa",turn="%s",how="name"} 1\n'
 BUCKET = 'promptgroup_router_revision_first_token_seconds_bucket{group="chat/support",revision="%s",le="%s"} 1\n'
 LONG = {
     "groups": lambda number: REQUESTS % (f"chat/{number}", "aa", "first"),
     "groups that are nobody's": lambda number: REQUESTS % (number, "aa", "first"),
     "revisions": lambda number: REQUESTS % ("chat/support", number, "first"),
     "turns": lambda number: REQUESTS % ("chat/support", "aa", number),
+    "turns of tokens": lambda number: TOKENS % number,
     "buckets": lambda number: BUCKET % ("aa", number),
     "histograms of one bucket": lambda number: BUCKET % (number, number),
     "slots": lambda number: f'promptgroup_router_inflight{{group="a/b",revision="{number}",slot="1"}} 1\n',

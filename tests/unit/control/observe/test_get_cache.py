@@ -7,7 +7,7 @@ import pytest
 from promptgroup_operator.base.errors import ClusterError, UnreadError
 from promptgroup_operator.kube.api_server import REQUEST_SECONDS
 from promptgroup_operator.observe import get_cache
-from promptgroup_operator.observe.get_cache import KEPT_SECONDS, GetCache
+from promptgroup_operator.observe.get_cache import UNUSED_SECONDS, GetCache
 from promptgroup_operator.world.snapshot import Key
 
 KEY = Key("chat", "support")
@@ -111,7 +111,7 @@ def test_what_cannot_be_read_is_used_as_it_was_read_last_and_tried_again_after_a
 
     copies._read = refuse
     for _ in range(3):
-        server.now += KEPT_SECONDS
+        server.now += UNUSED_SECONDS
         copies.begin_pass(KEY, "as it was")
         assert get(copies) == get(copies) == secret()
         assert copies.problem(KEY) == "GET key: forbidden"
@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_used_as_it_was_read_last_and_tried_again_after_a
         copies.record_write("Secret", secret("other"))
     assert len(tries) == 3
     copies._read = server.read
-    server.now += KEPT_SECONDS
+    server.now += UNUSED_SECONDS
     copies.begin_pass(KEY, "as it was")
     get(copies)
     assert (copies.problem(KEY), copies.due(KEY)) == ("", timedelta.max)
@@ -171,7 +171,7 @@ def test_a_group_that_went_and_came_again_is_another(copies, server):
 
 def test_copies_that_nobody_reads_go(copies, server):
     get(copies)
-    server.now += KEPT_SECONDS + 1
+    server.now += UNUSED_SECONDS + 1
     copies.record_write("Secret", secret("other"))
     assert list(copies._copies) == [("Secret", "chat", "other")]
 

@@ -1,29 +1,15 @@
 import pytest
 
-from promptgroup_operator.base.errors import ClusterError, StoredSpecError
+from promptgroup_operator.base.errors import StoredSpecError
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.observe.group_reader import GroupReader
-from promptgroup_operator.world.kept import WHOLE_CHARACTERS, kept
 from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.world.trimmed import WHOLE_CHARACTERS, trimmed
 from support.builders import CREATED, TEXT
+from support.pages import Pages
 from support.stores import show
 from support.writtenkube import KEY, create, deliver, promptgroup
-
-
-class Pages:
-    """A collection in pages, and nothing else."""
-
-    def __init__(self, *pages):
-        self.pages, self.asked = list(pages), []
-
-    def request(self, method, path, *, query=None, accept=""):
-        if query is None:
-            raise ClusterError("none", status=404)
-        self.asked.append((query.get("limit"), query.get("continue")))
-        items = self.pages.pop(0)
-        rest = {"continue": f"token-{len(self.pages)}"} if self.pages else {}
-        return {"metadata": {"resourceVersion": "9", **rest}, "items": items}
 
 
 def group(generation=1, version=1, **prompt):
@@ -55,7 +41,7 @@ def test_a_group_that_an_older_version_stored_names_the_field_and_never_its_valu
     metadata = {"namespace": "chat", "name": "support", "uid": "u", "generation": 3, "creationTimestamp": CREATED}
     spec = {"model": 7, "prompt": {"system": {"secret": "words"}}}
     stored = {"metadata": {**metadata, "resourceVersion": "1"}, "spec": spec}
-    show(stores["PromptGroup"], [kept(stored, "PromptGroup")], "1")
+    show(stores["PromptGroup"], [trimmed(stored, "PromptGroup")], "1")
     with pytest.raises(StoredSpecError, match=r"spec\.model: .*spec\.prompt\.system: ") as refused:
         GroupReader(Pages(), stores).observe(KEY)
     assert refused.value.generation == 3
@@ -66,7 +52,7 @@ def test_a_group_that_an_older_version_stored_names_the_field_and_never_its_valu
 def test_a_reference_that_leads_to_another_namespace_is_that_groups_fault_and_nothing_is_read():
     stores = {kind: Store(kind, lambda _: None) for kind in KINDS}
     reference = {"secretKeyRef": {"name": "../../victim/secrets/db", "key": "password"}}
-    show(stores["PromptGroup"], [kept(group(systemFrom=reference), "PromptGroup")], "1")
+    show(stores["PromptGroup"], [trimmed(group(systemFrom=reference), "PromptGroup")], "1")
     pages = Pages()
     with pytest.raises(StoredSpecError, match=r"systemFrom\.secretKeyRef\.name: String should match pattern"):
         GroupReader(pages, stores).observe(KEY)
@@ -81,7 +67,7 @@ def test_a_long_prompt_is_read_when_a_pass_needs_it_and_not_kept_by_the_store():
 
     def told(version, generation, text):
         found = group(generation, version, system=text) | {"status": {"revision": str(version)}}
-        in_store = kept(found, "PromptGroup")
+        in_store = trimmed(found, "PromptGroup")
         assert text not in str(in_store)
         stores["PromptGroup"].put(in_store)
 

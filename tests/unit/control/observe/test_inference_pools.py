@@ -32,7 +32,7 @@ class Server:
 )
 def test_why_no_pool_can_be_seen_is_told(server, reason):
     seen = InferencePools(UnwatchedObjects(server)).of(WANTS)
-    assert (seen.found, seen.problem and seen.problem.reason) == ({}, reason)
+    assert (seen.by_name, seen.problem and seen.problem.reason) == ({}, reason)
 
 
 def test_a_group_that_wants_none_and_has_none_is_looked_at_once_until_it_comes_again():

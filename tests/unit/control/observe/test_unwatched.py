@@ -2,29 +2,14 @@ import tracemalloc
 
 import pytest
 
-from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.api_server import PAGE
 from promptgroup_operator.kube.leader_election import Term
 from promptgroup_operator.observe.unwatched import OWN_SECONDS, UnwatchedObjects
 from promptgroup_operator.plan import plan
 from promptgroup_operator.world.snapshot import Key
 from support.builders import TEXT
+from support.pages import Pages
 from support.writtenkube import KEY, Cluster, deliver, promptgroup
-
-
-class Pages:
-    """A collection in pages, and nothing else."""
-
-    def __init__(self, *pages):
-        self.pages, self.asked = list(pages), []
-
-    def request(self, method, path, *, query=None, accept=""):
-        if query is None:
-            raise ClusterError("none", status=404)
-        self.asked.append((query.get("limit"), query.get("continue")))
-        items = self.pages.pop(0)
-        rest = {"continue": f"token-{len(self.pages)}"} if self.pages else {}
-        return {"metadata": {"resourceVersion": "9", **rest}, "items": items}
 
 
 def router(name, *, running=True):

@@ -73,7 +73,7 @@ def test_a_template_that_is_kept_is_the_one_that_stands_whatever_the_spec_says()
     before = deployment()
     before["spec"]["template"]["metadata"]["creationTimestamp"] = None  # as the API server writes it
     before["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
-    kept = desired.kept_template(before)
+    kept = desired.standing_template(before)
     made = deployment(template=kept, engine={"image": "another"})
     assert made["spec"]["template"]["spec"] == before["spec"]["template"]["spec"]
     assert "creationTimestamp" not in made["spec"]["template"]["metadata"]

@@ -248,7 +248,17 @@ def test_a_warm_up_of_a_guest_loads_its_adapter_and_asks_for_it():
     model.text = references.declared(model.spec, {})
     (job,) = next(todo.warmups for todo in iter(model.step, None) if todo.warmups)
     adapter = Adapter("tone", "example/v1")
-    assert (job.model, job.loads) == (adapter.served, adapter)
+    assert (job.model, job.adapter, job.loads) == ("llama", adapter, adapter)
+
+
+def test_routers_get_the_form_of_sglang_and_the_apis_that_apply_an_adapter():
+    engine = {"type": "SGLang", "adapters": {}}
+    model = GuestModel(host_pods(["p0"]), adapted(1), host_spec=builders.spec(engine=engine))
+    model.text = references.declared(model.spec, {})
+    model.settle()
+    (serving,) = model.route["spec"]["revisions"]
+    assert serving["servedModel"] == f"llama:{Adapter('tone', 'example/v1').served}"
+    assert serving["servedModelAPIs"] == ["chat", "messages", "text"]
 
 
 def test_the_model_and_the_adapter_of_a_host_that_is_gone_stand_in_the_route():

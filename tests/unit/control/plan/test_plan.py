@@ -621,7 +621,9 @@ def test_the_next_touch_is_waited_for():
 
 
 def test_a_touch_that_runs_is_not_waited_for_in_haste():
-    assert decide(world([revision(pods=[overdue(), pod("p1", 1)])]), NOW).requeue_after == WAITING
+    running = world([revision(pods=[overdue(), pod("p1", 1)])])
+    assert decide(running, NOW).requeue_after == SETTLED
+    assert decide(replace(running, refresh_every=timedelta(seconds=30)), NOW).requeue_after > WAITING
 
 
 # --- sizing ------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import pytest
 from promptgroup_contract.caller_rules import NO_RULES, CachedTokens, CallerLimits, EngineField
 from promptgroup_contract.encoding import encode_group
 from promptgroup_contract.engine_tls import EngineTls
-from promptgroup_contract.semantic import SemanticCaching
 from promptgroup_contract.table import (
     CacheScope,
     Engine,
@@ -146,17 +145,6 @@ def test_answers_are_kept_where_the_spec_says_so():
     of = group(responses={"cache": "Exact", "ttl": "90s", "maxBytes": "2Mi", "scope": "Caller", "trustSeed": True})
     kept = ResponseCaching(ttl=90, max_bytes=2 * 2**20, scope=CacheScope.CALLER, trust_seed=True)
     assert made([revision(pods=[pod()])], of=of).responses == kept
-
-
-def test_similar_questions_are_answered_where_the_spec_says_so():
-    embeddings = {
-        "url": "http://embedder:8000/v1/embeddings",
-        "model": "m",
-        "credentialFrom": {"name": "s", "key": "k"},
-    }
-    semantic = {"threshold": 0.9, "embeddings": embeddings}
-    rules = made([revision(pods=[pod()])], of=group(responses={"cache": "Exact", "semantic": semantic})).responses
-    assert rules.semantic == SemanticCaching(0.9, embeddings["url"], "m", 1000, "s/k")
 
 
 def engine_of(*pods, standing=None, **fields):

@@ -16,8 +16,8 @@ def test_credentials_for_engines_are_named():
     assert named([{"spec": {"revisions": [{"fingerprint": "f", "slots": slots}]}}]) == {"old", "new"}
 
 
-def test_the_credential_for_an_endpoint_of_embeddings_is_named():
-    assert named([{"spec": {"responses": {"semantic": {"credential": "embedder/key"}}}}]) == {"embedder"}
+def test_credentials_for_features_of_the_response_cache_are_named():
+    assert named([{"spec": {"responses": {"feature": {"credential": "server/key"}}}}]) == {"server"}
     assert named([{"spec": {"responses": {"ttlSeconds": 1}}}]) == frozenset()
 
 

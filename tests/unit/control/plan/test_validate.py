@@ -79,6 +79,18 @@ def test_a_template_that_cannot_be_merged_is_refused_with_the_field():
     )
 
 
+def test_one_half_of_a_pair_is_refused_with_the_way_out():
+    config = '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_consumer"}'
+    container = {"name": "engine", "args": ["a-model", config]}
+    for engine in ({"args": [config]}, {"template": {"spec": {"containers": [container]}}}):
+        found = validate(world(of=group(engine=engine)))
+        assert isinstance(found, Problem)
+        assert found.reason == "InvalidRole"
+        assert "--kv-transfer-config with kv_role kv_consumer" in found.message
+        assert "remove it, or use a project that splits requests" in found.message
+    assert validate(world(of=group(engine={"args": [config.replace("kv_consumer", "kv_both")]}))) == text()
+
+
 def test_the_first_that_stands_against_it_is_said():
     of, taken = group(engine=BAD_TEMPLATE), {("Deployment", NAME): thing()}
     missing = Problem("PromptNotFound", "waits")

@@ -7,10 +7,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.recommend import SizingDecision, SizingInput, replicas
 from promptgroup_operator.telemetry.collector import NUMBERS, OF_REPLICAS, PassSummary, families, summarize
-from promptgroup_operator.world.kept import SHORTENED, WHOLE_CHARACTERS, kept
 from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.sizing_history import NEW
 from promptgroup_operator.world.snapshot import Key, LastSeen
+from promptgroup_operator.world.trimmed import SHORTENED, WHOLE_CHARACTERS, trimmed
 from support.builders import NOW, ago, pod, reading, revision, spec, world
 from support.loads import load
 
@@ -99,8 +99,8 @@ def test_sizing_tells_what_it_rests_on_of_the_replicas_that_are_wanted(told):
 def test_what_the_load_asks_for_is_told_whatever_bounds_make_of_it():
     verdict = sized(requests=200)
     told = Told([stored()], {KEY: PassSummary(verdict, None, NOW)})
-    assert told("promptgroup_sizing_recommended_replicas") == [verdict.asked]
-    assert verdict.asked > verdict.value
+    assert told("promptgroup_sizing_recommended_replicas") == [verdict.requested]
+    assert verdict.requested > verdict.value
     assert told("promptgroup_status_desired_replicas") == [verdict.value]
 
 
@@ -198,6 +198,6 @@ def test_a_replica_costs_the_same_however_long_its_prompt_is(characters):
     limits = {"nvidia.com/gpu": 2, "memory": "8Gi"}
     engine = {"type": "vLLM", "image": "i", "resources": {"limits": limits}}
     group = stored(prompt={"system": "x" * characters}, engine=engine)
-    in_store = kept(group, "PromptGroup")
+    in_store = trimmed(group, "PromptGroup")
     assert (SHORTENED in in_store) == (characters > WHOLE_CHARACTERS)
     assert Told([in_store], {}, 2.5)("promptgroup_replica_hour_price", namespace="chat", name="support") == [5.0]

@@ -1,8 +1,8 @@
 import pytest
 
 from promptgroup_operator.observe.decode import pod_of
-from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.pod_ranks import argument_ranks, container_ranks
+from promptgroup_operator.world.trimmed import trimmed
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,6 @@ def test_a_command_counts_as_arguments_do():
 def test_a_pod_has_the_ranks_of_its_own_arguments_whatever_is_kept_of_it(args, ranks):
     container = {"name": "engine", "args": args, "ports": [{"name": "http", "containerPort": 8000}]}
     metadata = {"name": "p", "namespace": "chat", "uid": "u", "creationTimestamp": "2026-11-03T11:00:00Z"}
-    found = kept({"metadata": metadata, "spec": {"containers": [container]}, "status": {"podIP": "10.0.0.1"}}, "Pod")
+    found = trimmed({"metadata": metadata, "spec": {"containers": [container]}, "status": {"podIP": "10.0.0.1"}}, "Pod")
     assert pod_of(found, 8000).ranks == ranks
     assert "secret-model" not in str(found["spec"])

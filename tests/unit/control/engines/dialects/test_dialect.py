@@ -1,7 +1,8 @@
 import pytest
 
+from promptgroup_operator.adapters.identity import Adapter
 from promptgroup_operator.api.prompt_group import EngineType
-from promptgroup_operator.engines.dialects.dialect import arguments, is_parallel, step_tokens
+from promptgroup_operator.engines.dialects.dialect import arguments, is_parallel, requested_model, step_tokens
 from promptgroup_operator.engines.dialects.pod_parts import CONFIG_FILE
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.dialects.sglang import SGLANG
@@ -11,6 +12,13 @@ from promptgroup_operator.engines.dialects.vllm import VLLM
 
 def test_every_engine_type_has_a_dialect():
     assert set(DIALECTS) == set(EngineType)
+
+
+def test_a_request_names_an_adapter_as_its_engine_does():
+    adapter = Adapter("tone", "example/v1")
+    assert requested_model(VLLM, "llama", adapter) == adapter.served
+    assert requested_model(SGLANG, "llama", adapter) == f"llama:{adapter.served}"
+    assert {requested_model(each, "llama", None) for each in DIALECTS.values()} == {"llama"}
 
 
 def test_the_operators_arguments_come_first_so_that_the_users_win():

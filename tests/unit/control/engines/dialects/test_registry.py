@@ -50,6 +50,7 @@ FOURTH = Dialect(
     tiers_problem=lambda spec: "spec.cache.offload.memory is odd" if "7" in str(spec.cache.offload) else "",
     manual_setting=lambda engine: "--spill" if any("--spill" in arg for arg in engine.args) else "",
     manual_tier=lambda engine, setting: ManualTier(setting, len(engine.args)),
+    split_setting=lambda args: "--half" if "--half" in args else "",
 )
 
 
@@ -97,13 +98,20 @@ def test_what_is_wrong_with_its_tiers_is_its_own():
     assert tiers.reach(by_hand) is TierReach.UNSEEN
 
 
+def test_an_argument_that_makes_it_one_half_of_a_pair_is_refused():
+    problem = desired.role_problem(group(engine={"image": "example/fourth:2.1", "args": ["--half"]}))
+    assert problem is not None
+    assert "--half makes the engines one half" in problem.message
+    assert desired.role_problem(group(engine={"image": "example/fourth:2.1"})) is None
+
+
 def test_its_metrics_are_read_by_their_names():
     reading = engine_metrics.reading("fourth_tokens_total 100\nfourth_cached_total 75\n", FOURTH.metrics)
     assert (reading.queries, reading.hits) == (100, 75)
 
 
 def test_a_part_that_is_missing_is_an_error():
-    with pytest.raises(TypeError, match="missing 18 required keyword-only arguments"):
+    with pytest.raises(TypeError, match="missing 19 required keyword-only arguments"):
         Dialect(args=("serve",))
 
 

@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from promptgroup_operator.adapters.identity import Adapter
+from promptgroup_operator.api.loaded_weights import EngineAdaptersSpec
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.engines.dialects import pod_parts
 from promptgroup_operator.engines.dialects.pod_parts import ManualTier
+from promptgroup_operator.engines.dialects.sglang import SGLANG
 from support.builders import spec
 from support.kvtiers import MEMORY, MOONCAKE, VOLUME, parts
 
@@ -51,3 +54,28 @@ def test_what_stands_behind_sglangs_memory():
     assert not any("watchdog" in each for each in volume.args)
     assert (pool.env["MOONCAKE_MASTER"], pool.env["MOONCAKE_PROTOCOL"]) == ("kv.pools:50051", "tcp")
     assert pool.awaits == ("kv.pools", "50051")
+
+
+@pytest.mark.parametrize("mode", ["prefill", "decode"])
+def test_one_half_of_a_pair_is_known_by_its_mode(mode):
+    for args in ([f"--disaggregation-mode={mode}"], ["--disaggregation_mode", mode]):
+        assert SGLANG.split_setting(args) == f"--disaggregation-mode {mode}"
+    assert SGLANG.split_setting(["--disaggregation-mode", "null", "--tp=2"]) == ""
+
+
+def test_a_batch_of_sglang_has_a_place_for_requests_of_the_model_itself():
+    adapter = Adapter("tone", "example/v1")
+    room = EngineAdaptersSpec(max_active=4, max_in_memory=4, max_rank=32)
+    assert SGLANG.adapters.args(room, None) == (
+        "--enable-lora",
+        "--max-loras-per-batch=5",
+        "--max-loaded-loras=5",  # SGLang wants as many as in a batch at least
+        "--max-lora-rank=32",
+        "--lora-target-modules=all",
+    )
+    own = SGLANG.adapters.args(None, adapter)
+    assert own[1:3] == ("--max-loras-per-batch=2", "--max-loaded-loras=2")
+    assert own[-1] == f"--lora-paths={adapter.served}=example/v1"
+    assert SGLANG.adapters.args(None, None) == ()
+    set_ = {arg.partition("=")[0] for arg in (*SGLANG.adapters.args(room, adapter),)}
+    assert set_ - {"--lora-target-modules"} == SGLANG.adapters.flags

@@ -4,6 +4,7 @@ import pytest
 
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.engines.dialects.pod_parts import CONFIG_ANNOTATION, ManualTier
+from promptgroup_operator.engines.dialects.tensorrt_llm import TENSORRT_LLM
 from support.builders import spec
 from support.kvtiers import MEMORY
 from support.yamlfiles import document
@@ -27,3 +28,9 @@ def test_what_is_no_tier(annotations):
 def test_tensorrt_llm_is_told_in_its_file():
     made = tiers.parts(spec(cache=MEMORY, engine={"type": "TensorRTLLM"}))
     assert document(made.config) == {"kv_cache_config": {"host_cache_size": 64 << 30}}
+
+
+def test_one_half_of_a_pair_is_known_by_its_role():
+    assert TENSORRT_LLM.split_setting(["--server_role", "CONTEXT"]) == "--server_role CONTEXT"
+    assert TENSORRT_LLM.split_setting(["--server_role=generation"]) == "--server_role generation"
+    assert TENSORRT_LLM.split_setting(["--max_num_tokens=4096"]) == ""

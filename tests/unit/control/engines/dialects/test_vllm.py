@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.engines.dialects import pod_parts
 from promptgroup_operator.engines.dialects.pod_parts import ManualTier
 from promptgroup_operator.engines.dialects.registry import DIALECTS
@@ -135,3 +136,35 @@ def test_mooncake_is_told_in_a_file_and_its_keys_begin_with_the_engines_settings
     assert (told["master_server_address"], told["protocol"]) == ("kv.pools:50051", "rdma")
     assert told["global_segment_size"] == 0
     assert made.awaits == ("kv.pools", "50051")
+
+
+def role(name, connector="NixlConnector"):
+    return f'{JSON}={{"kv_connector":"{connector}","kv_role":"{name}"}}'
+
+
+SPLIT = {
+    "a prefill engine": [role("kv_producer")],
+    "a decode engine": [JSON, '{"kv_connector":"P2pNcclConnector","kv_role":"kv_consumer"}'],
+    "dotted": [f"{JSON}.kv_connector=NixlConnector", f"{JSON}.kv-role", "kv_producer"],
+    "beside a tier": [
+        transfer("MultiConnector", connectors=[{"kv_connector": "NixlConnector", "kv_role": "kv_consumer"}])
+    ],
+}
+WHOLE = {
+    "nothing": [],
+    "an engine that sends and receives": [role("kv_both")],
+    "no role": [transfer("NixlConnector")],
+    "a tier that is only written to": [role("kv_producer", "LMCacheConnectorV1")],
+    "what cannot be read": [f"{JSON}=[["],
+    "parts that are none": [transfer("MultiConnector", connectors=[1, {"kv_role": "kv_producer"}])],
+}
+
+
+@pytest.mark.parametrize("case", SPLIT)
+def test_one_half_of_a_pair_is_known_by_its_role(case):
+    assert DIALECTS[EngineType.VLLM].split_setting(SPLIT[case]).startswith(f"{JSON} with kv_role kv_")
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_an_engine_that_serves_whole_requests_is_no_half(case):
+    assert DIALECTS[EngineType.VLLM].split_setting(WHOLE[case]) == ""

@@ -1,8 +1,9 @@
 import pytest
 
 from promptgroup_contract.table import SlotState
-from promptgroup_operator.rollout.kept_slots import keep_order, ring
+from promptgroup_operator.rollout.retained_slots import keep_order, ring
 from promptgroup_operator.world.samples import SlotUse
+from promptgroup_operator.world.snapshot import LEADER_WORKER_SET
 from support.builders import ago, pod, restarted, revision
 
 MARKED = {"draining_since": ago(seconds=3)}
@@ -73,3 +74,11 @@ def test_the_ring_is_what_the_route_and_the_pods_say(case):
 )
 def test_a_ring_keeps_the_first_and_fills_the_lowest_holes(order, size, expected):
     assert ring(order, size) == expected
+
+
+def test_a_leader_worker_set_leaves_no_choice():
+    leaders = [pod("a-0", 1, ordinal=0), pod("a-1", 2, ordinal=1), pod("a-2", 0, ordinal=2)]
+    found = revision(pods=leaders, use=tokens(s0=999), workload=LEADER_WORKER_SET)
+    assert keep_order(found) == [1, 2, 0]
+    gone = {2: DRAINING, 3: DRAINING, 1: READY}
+    assert keep_order(revision(pods=leaders[:1], slots=gone, workload=LEADER_WORKER_SET)) == [1]

@@ -7,7 +7,7 @@ from promptgroup_contract import names
 from promptgroup_contract.table import PromptRef
 from promptgroup_operator.observe.decode import pod_of
 from promptgroup_operator.plan import desired, diff
-from promptgroup_operator.world.kept import (
+from promptgroup_operator.world.trimmed import (
     DIGEST,
     ITEMS,
     LAST_APPLIED,
@@ -20,19 +20,19 @@ from promptgroup_operator.world.kept import (
     WHOLE_VALUES,
     WRITTEN,
     digest,
-    kept,
+    trimmed,
     whole,
     with_template,
 )
 from support.builders import CREATED, FINGERPRINT, group
 
-KINDS = ("PromptGroup", "Deployment", "PodDisruptionBudget", "Pod")
+KINDS = ("PromptGroup", "Deployment", "DaemonSet", "PodDisruptionBudget", "Pod")
 
 
 def test_an_items_kind_is_filled_in_and_what_nobody_reads_is_left_out():
     annotations = {"a": "b", "promptgroup.dev/replaces": "c", LAST_APPLIED: '{"spec": {"prompt": {"system": "text"}}}'}
     found = {"metadata": {"name": "a", "managedFields": [{}], "annotations": annotations}, "spec": {"model": "m"}}
-    in_store = kept(found, "PromptGroup")
+    in_store = trimmed(found, "PromptGroup")
     assert in_store.pop(WRITTEN)
     metadata = {"name": "a", "annotations": {"promptgroup.dev/replaces": "c"}}
     assert in_store == {"apiVersion": "", "kind": "PromptGroup", "metadata": metadata, "spec": {"model": "m"}}
@@ -40,7 +40,9 @@ def test_an_items_kind_is_filled_in_and_what_nobody_reads_is_left_out():
 
 def test_what_users_write_of_a_group_has_a_digest_without_kubectls_copy():
     def written(status="", **metadata):
-        return kept({"metadata": {"uid": "u", **metadata}, "spec": {}, "status": {"a": status}}, "PromptGroup")[WRITTEN]
+        return trimmed({"metadata": {"uid": "u", **metadata}, "spec": {}, "status": {"a": status}}, "PromptGroup")[
+            WRITTEN
+        ]
 
     assert written(generation=1) == written(generation=1, status="b", resourceVersion="2")
     changed = [{"generation": 1}, {"generation": 2}, {"labels": {"poke": "1"}}, {"annotations": {"poke": "1"}}]
@@ -49,7 +51,7 @@ def test_what_users_write_of_a_group_has_a_digest_without_kubectls_copy():
 
 def test_of_a_long_text_of_a_pod_the_beginning_is_kept():
     state = {"waiting": {"reason": "ImagePullBackOff", "message": "m" * (LONGEST + 1)}}
-    in_store = kept(
+    in_store = trimmed(
         {"metadata": {"name": "p"}, "status": {"containerStatuses": [{"name": "c", "state": state}]}}, "Pod"
     )
     (only,) = in_store["status"]["containerStatuses"]
@@ -59,7 +61,7 @@ def test_of_a_long_text_of_a_pod_the_beginning_is_kept():
 def test_a_bookmark_is_no_error():
     for kind in KINDS:
         for rest in ({}, {"spec": None, "status": None} if kind != "PromptGroup" else {"spec": {}}):
-            assert kept({"metadata": {"resourceVersion": "7"}} | rest, kind)["metadata"] == {"resourceVersion": "7"}
+            assert trimmed({"metadata": {"resourceVersion": "7"}} | rest, kind)["metadata"] == {"resourceVersion": "7"}
 
 
 def test_of_a_pod_its_state_is_kept():
@@ -92,7 +94,7 @@ def test_of_a_pod_its_state_is_kept():
             "containerStatuses": [running, waiting, crashed, {"name": "fine", "state": {"running": {}}}],
         },
     }
-    in_store = kept(raw, "Pod")
+    in_store = trimmed(raw, "Pod")
     assert in_store == {
         "apiVersion": "",
         "kind": "Pod",
@@ -119,12 +121,12 @@ def test_a_long_spec_is_kept_without_its_prompt_and_its_template():
     named = {"model": "m", "modelAliases": ["gpt"]}
     spec = {**named, "prompt": {"system": "a" * WHOLE_CHARACTERS}, "engine": engine, "sizing": sizing}
     found = {"metadata": {"namespace": "chat", "name": "support"}, "spec": spec, "status": {"replicas": 1}}
-    in_store = kept(found, "PromptGroup")
+    in_store = trimmed(found, "PromptGroup")
     assert in_store["spec"] == {**named, "engine": {"type": "VLLM"}, "sizing": {"maxReplicas": 3}}
     assert (in_store[SHORTENED], in_store["status"]) == (True, {"replicas": 1})
     many = {**engine, "template": {"x": [[]] * WHOLE_VALUES}}
-    assert kept({**found, "spec": spec | {"prompt": {}, "engine": many}}, "PromptGroup")[SHORTENED]
-    short = kept({**found, "spec": spec | {"prompt": {"system": "a"}}}, "PromptGroup")
+    assert trimmed({**found, "spec": spec | {"prompt": {}, "engine": many}}, "PromptGroup")[SHORTENED]
+    short = trimmed({**found, "spec": spec | {"prompt": {"system": "a"}}}, "PromptGroup")
     assert (short["spec"]["prompt"], SHORTENED in short) == ({"system": "a"}, False)
 
 
@@ -132,10 +134,12 @@ def test_of_labels_and_annotations_only_the_operators_own_are_kept():
     own = {"promptgroup.dev/engine": "{}"}
     notes = {"team.example/notes": "a" * 200_000, "promptgroup.dev/notes": "a" * 200_000}
     for kind in KINDS:
-        found = kept({"metadata": {"name": "a", "labels": notes | own, "annotations": notes | own}, "spec": {}}, kind)
+        found = trimmed(
+            {"metadata": {"name": "a", "labels": notes | own, "annotations": notes | own}, "spec": {}}, kind
+        )
         assert found["metadata"] == {"name": "a", "labels": own, "annotations": own}
         many = {f"promptgroup.dev/{number}": "a" for number in range(1000)}
-        assert kept({"metadata": {"annotations": many}, "spec": {}}, kind)["metadata"] == {"annotations": {}}
+        assert trimmed({"metadata": {"annotations": many}, "spec": {}}, kind)["metadata"] == {"annotations": {}}
 
 
 def deployment(notes=""):
@@ -154,15 +158,15 @@ def deployment(notes=""):
 @pytest.mark.parametrize("notes", ["", "x" * WHOLE_CHARACTERS])
 def test_a_kept_deployment_and_its_template_are_what_decisions_read(notes):
     live, wanted = deployment(notes)
-    in_store = kept(live, "Deployment")
+    in_store = trimmed(live, "Deployment")
     template = live["spec"]["template"]
     assert (SHORTENED in in_store, TEMPLATE in in_store) == (bool(notes), not notes)
     assert in_store[DIGEST] == digest(template)
     again = with_template(in_store, template if notes else None)
     assert not diff.must_write(again, wanted)
-    assert desired.kept_template(again) == desired.kept_template(live)
+    assert desired.standing_template(again) == desired.standing_template(live)
     live["spec"]["template"]["spec"]["containers"][0]["image"] = "another"
-    other = kept(live, "Deployment")
+    other = trimmed(live, "Deployment")
     assert other[DIGEST] != in_store[DIGEST]
     assert diff.must_write(with_template(other, template if notes else None), wanted)
 
@@ -170,20 +174,20 @@ def test_a_kept_deployment_and_its_template_are_what_decisions_read(notes):
 def test_an_item_of_a_list_is_no_change_though_it_lacks_kind_and_version():
     live, wanted = deployment()
     del live["apiVersion"], live["kind"]
-    assert not diff.must_write(with_template(kept(live, "Deployment")), wanted)
+    assert not diff.must_write(with_template(trimmed(live, "Deployment")), wanted)
     wanted = desired.budget(group(), FINGERPRINT)
     item = {key: value for key, value in wanted.items() if key not in ("apiVersion", "kind")}
-    assert not diff.must_write(kept(item, "PodDisruptionBudget"), wanted)
+    assert not diff.must_write(trimmed(item, "PodDisruptionBudget"), wanted)
 
 
 def test_what_is_long_and_not_the_operators_own_is_not_taken_for_it():
     live, wanted = deployment()
     live["spec"]["selector"]["matchLabels"] |= {f"{number}": "a" * 60 for number in range(100)}
-    again = with_template(kept(live, "Deployment"))
+    again = with_template(trimmed(live, "Deployment"))
     assert again["spec"]["selector"] is None
     assert diff.must_write(again, wanted)
     budget = {"metadata": {}, "spec": {"maxUnavailable": 1, "selector": live["spec"]["selector"]}}
-    assert kept(budget, "PodDisruptionBudget")["spec"] == {"maxUnavailable": 1, "selector": None}
+    assert trimmed(budget, "PodDisruptionBudget")["spec"] == {"maxUnavailable": 1, "selector": None}
 
 
 def test_of_an_object_that_is_read_by_name_all_is_kept_but_what_nobody_reads():
@@ -206,7 +210,7 @@ def memory(found, kind, number):
     texts = [json.dumps(found)] * number
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    objects = [kept(json.loads(each), kind) for each in texts]
+    objects = [trimmed(json.loads(each), kind) for each in texts]
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     return grown / len(objects)
@@ -261,7 +265,7 @@ def test_of_a_long_group_the_numbers_of_its_gpus_are_kept_and_these_are_bounded(
 
     def gpus(limits):
         spec = {"model": "m", "prompt": {"system": "a" * WHOLE_CHARACTERS}, "engine": {"resources": {"limits": limits}}}
-        in_store = kept({"metadata": {"name": "a"}, "spec": spec}, "PromptGroup")
+        in_store = trimmed({"metadata": {"name": "a"}, "spec": spec}, "PromptGroup")
         return in_store["spec"]["engine"].get("resources", {"limits": {}})["limits"]
 
     assert gpus({"nvidia.com/gpu": 2, "memory": "1Gi"}) == {"nvidia.com/gpu": 2}

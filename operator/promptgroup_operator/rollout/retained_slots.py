@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from itertools import chain, count, islice
 
 from promptgroup_contract.table import SlotState
+from promptgroup_operator.nodes.slot_order import by_ordinal
 from promptgroup_operator.world.samples import SlotUse
-from promptgroup_operator.world.snapshot import RevisionState, holders
+from promptgroup_operator.world.snapshot import LEADER_WORKER_SET, RevisionState, holders
 
 NOTHING = SlotUse()
 """The use of a slot that no router reports."""
@@ -22,10 +23,12 @@ def keep_order(revision: RevisionState) -> list[int]:
     """Return the current slots of a revision, in the order of priority in which they remain.
 
     Slots that do not drain come first; among these, slots of warm replicas; then the slots with most tokens to
-    recompute, then with most requests, then the lowest numbers.
+    recompute, then with most requests, then the lowest numbers. A LeaderWorkerSet leaves no choice (`slot_order`).
     """
     held = holders(revision.pods)
     listed = {slot for slot, state in revision.slots.items() if state is not SlotState.DRAINING}
+    if revision.workload == LEADER_WORKER_SET:
+        return by_ordinal(listed | held.keys(), held)
 
     def loss(slot: int) -> tuple[bool, bool, float, float, int]:
         pod, use = held.get(slot), revision.use.get(slot, NOTHING)

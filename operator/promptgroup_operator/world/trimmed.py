@@ -2,9 +2,9 @@
 
 Any user who may create objects in a namespace determines their size: an annotation may have 256 KiB, an object
 1.5 MiB, and such a user may set a group's label. Therefore no foreign labels and annotations are cached; of a pod only
-its state; of a Deployment its template as JSON, which takes a fifth of the memory of the parsed template. Long parts
-are not cached: the prompt and the template of a PromptGroup, the template of a Deployment. A pass reads these through a
-cache of bounded size, and the digest of a template shows if the copy there is current.
+its state; of a Deployment or DaemonSet its template as JSON, which takes a fifth of the memory of the parsed template.
+Long parts are not cached: the prompt and the template of a PromptGroup, the template of a workload. A pass reads these
+through a cache of bounded size, and the digest of a template shows if the copy there is current.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's annotation: the whole object as it was applied."""
 
 WHOLE_CHARACTERS = 16_384
-"""Maximum size of a PromptGroup's spec, or a Deployment's template, that is cached, in characters of JSON."""
+"""Maximum size of a PromptGroup's spec, or a workload's template, that is cached, in characters of JSON."""
 WHOLE_VALUES = 1_000
 """Maximum number of values in it: an empty list takes thirty times more memory than its characters of JSON."""
 ITEMS = 32
@@ -40,15 +40,15 @@ LONGEST_COUNT = 32
 """Maximum length of a resource's quantity, by the schema."""
 
 SHORTENED = "shortened"
-"""Key of a PromptGroup that lacks most of its spec, and of a Deployment that lacks its template."""
+"""Key of a PromptGroup that lacks most of its spec, and of a workload that lacks its template."""
 WRITTEN = "written"
 """Key of a PromptGroup: digest of all parts that users write."""
 TEMPLATE = "template"
-"""Key of a Deployment: its template as JSON, unless that is long."""
+"""Key of a workload: its template as JSON, unless that is long."""
 DIGEST = "digest"
-"""Key of a Deployment: digest of its template."""
+"""Key of a workload: digest of its template."""
 
-_VERSIONS = {"Deployment": "apps/v1", "PodDisruptionBudget": "policy/v1"}
+_VERSIONS = {"Deployment": "apps/v1", "DaemonSet": "apps/v1", "PodDisruptionBudget": "policy/v1"}
 """Kind → apiVersion of the kinds whose items of lists lack it."""
 _OWN = "promptgroup.dev/"
 """Prefix of the labels and annotations that the operator reads."""
@@ -64,7 +64,7 @@ _POD_CONDITIONS = frozenset(
 )
 
 
-def kept(manifest: Manifest, kind: str) -> Manifest:
+def trimmed(manifest: Manifest, kind: str) -> Manifest:
     """Return the cached fields of a watched object, with its kind and version, which items of lists lack.
 
     Raises:
@@ -83,7 +83,7 @@ def whole(manifest: Manifest, kind: str) -> Manifest:
 
 
 def with_template(deployment: Manifest, template: Mapping[str, Any] | None = None) -> Manifest:
-    """Return a cached Deployment with its template: the given one, or else the cached one if there is one."""
+    """Return a cached workload with its template: the given one, or else the cached one if there is one."""
     if template is None and TEMPLATE in deployment:
         template = json.loads(deployment[TEMPLATE])
     rest = {key: value for key, value in deployment.items() if key not in (TEMPLATE, DIGEST, SHORTENED)}
@@ -120,12 +120,21 @@ def _gpus(engine: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _deployment(manifest: Manifest) -> dict[str, Any]:
+    return _workload(manifest, ("observedGeneration", "availableReplicas"))
+
+
+def _daemon_set(manifest: Manifest) -> dict[str, Any]:
+    counts = ("desiredNumberScheduled", "updatedNumberScheduled", "numberReady")
+    return _workload(manifest, ("observedGeneration", *counts))
+
+
+def _workload(manifest: Manifest, counts: Iterable[str]) -> dict[str, Any]:
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     text = json.dumps(spec.get("template"))
     result = {
         "spec": {key: _short(value) for key, value in spec.items() if key != "template"},
         "status": {
-            **_picked(status, ("observedGeneration", "availableReplicas")),
+            **_picked(status, counts),
             "conditions": _each(status.get("conditions"), _CONDITION),
         },
         DIGEST: digest(spec.get("template")),
@@ -142,7 +151,7 @@ def _pod(manifest: Manifest) -> dict[str, Any]:
     conditions = (condition for condition in status.get("conditions") or () if condition.get("type") in _POD_CONDITIONS)
     engine = [container for container in spec.get("containers") or () if container.get("name") == CONTAINER]
     return {
-        "spec": {"containers": list(map(_engine, engine))},
+        "spec": {**_picked(spec, ("nodeName",)), "containers": list(map(_engine, engine))},
         "status": {
             **_picked(status, ("phase", "podIP")),
             "conditions": _each(conditions, _CONDITION),
@@ -184,7 +193,13 @@ def _others(manifest: Manifest) -> dict[str, Any]:
     return _picked(manifest, ("spec", "status"))
 
 
-_PARTS = {"PromptGroup": _group, "Deployment": _deployment, "PodDisruptionBudget": _budget, "Pod": _pod}
+_PARTS = {
+    "PromptGroup": _group,
+    "Deployment": _deployment,
+    "DaemonSet": _daemon_set,
+    "PodDisruptionBudget": _budget,
+    "Pod": _pod,
+}
 
 
 def _metadata(result: Mapping[str, Any]) -> dict[str, Any]:
