@@ -34,14 +34,21 @@ SOURCES = {PACKAGE: ROOT / "router" / PACKAGE, CONTRACT: ROOT / "contract" / CON
 FOLDERS = (
     "access", "apis", "base", "callers", "decision", "documents", "features", "features/isolation",
     "features/resumed_stream", "features/sleeping", "features/stored_responses", "features/tracing", "http11", "peers",
-    "placement", "policy", "prefixes", "proxy", "rings", "routing", "undeclared",
+    "placement", "policy", "prefixes", "proxy", "response_cache", "rings", "routing", "undeclared",
 )  # fmt: skip
 """The folders that a request passes through. The others start the process and follow the table."""
 INTERPRETED = frozenset(
-    {f"{PACKAGE}/base/core_settings.py", f"{PACKAGE}/base/settings.py", f"{CONTRACT}/command_line.py"}
+    {
+        f"{PACKAGE}/base/core_settings.py",
+        f"{PACKAGE}/base/settings.py",
+        f"{PACKAGE}/response_cache/points.py",
+        f"{PACKAGE}/response_cache/purge.py",
+        f"{CONTRACT}/command_line.py",
+    }
 )
-"""Modules of them that stay as they are: the picker, which is interpreted, has a subclass of their settings, and an
-interpreted class cannot inherit from a compiled one."""
+"""Modules of them that stay as they are: what is interpreted has subclasses of their classes (the picker, those of the
+settings), and an interpreted class cannot inherit from a compiled one. No request passes through `purge`, whose
+dataclass has a default that is made by a factory."""
 
 
 FLAGS = "-fvisibility=hidden"

@@ -29,5 +29,5 @@ def test_predicted_hit_rates_are_simulated_ones_within_two_points(trace):
         world = World(RandomChoice(), sessions(rows, RATE, 1), 1, Model(block=BLOCK, kv_tokens=kv_tokens))
         world.run(len(rows) / RATE + 600)
         shares.append(hit(world.turns))
-        assert expected.found(kv_tokens) == pytest.approx(shares[-1], abs=0.02), kv_tokens
+        assert expected.hit_rate(kv_tokens) == pytest.approx(shares[-1], abs=0.02), kv_tokens
     assert shares[-1] - shares[0] > 0.2

@@ -124,6 +124,10 @@ class LocalCluster:
         ]
         self._agents[name] = process.start(argv, self._agent_log(name))
 
+    def agent_pid(self, name: str) -> int:
+        """The process of a node's agent."""
+        return self._agents[name].pid
+
     def stop_node(self, name: str) -> None:
         """Stop a node's agent and all its processes abruptly, without a report to the API server."""
         agent = self._agents.pop(name)

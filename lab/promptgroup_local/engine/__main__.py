@@ -43,6 +43,9 @@ async def _serve(flags: Flags, settings: Knobs) -> None:
         async with asyncio.timeout(settings.startup * settings.time_scale):
             await stop.wait()
             return
+    if flags.headless:
+        await stop.wait()
+        return
     died = asyncio.Event()
     dev_mode = os.environ.get("VLLM_SERVER_DEV_MODE") == "1"
     loads = os.environ.get("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "").strip().lower() in ("1", "true")

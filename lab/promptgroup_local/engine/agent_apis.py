@@ -6,7 +6,7 @@ import datetime as dt
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -106,7 +106,10 @@ class AgentApis:
             )
         before = self._find(previous).messages if isinstance(previous, str) else []
         chat = responses.chat_body(body, before)
-        completion = protocol.chat_completion(chat, self._model)
+        # SGLang's takes the names of adapters, and applies none
+        ignores = self._model.speech is Speech.SGLANG
+        model = replace(self._model, adapter=lambda _: None) if ignores else self._model
+        completion = protocol.chat_completion(chat, model)
         id_ = body.get("request_id") or f"resp_{uuid.uuid4().hex}"
         now = int(dt.datetime.now(dt.UTC).timestamp())
         envelope = ResponseEnvelope(str(id_), now, completion.model, body, responses.forced_tool(body))

@@ -96,8 +96,12 @@ class Flags:
     """Name and path of the LoRA adapters that are loaded at the start."""
     max_adapters: int = 0
     """LoRA adapters that run at the same time; 0 without any."""
+    loaded_adapters: int = 0
+    """LoRA adapters that SGLang keeps loaded; 0 for any number."""
     shutdown_timeout: float = 0.0
     """Seconds that running requests have after SIGTERM, in vLLM, before they are aborted."""
+    headless: bool = False
+    """True if it is a worker of a replica of several nodes, which serves nothing."""
     unknown: tuple[str, ...] = ()
     """Flags that were skipped: names only, since a value may be a key."""
 
@@ -120,6 +124,11 @@ def parse(argv: Sequence[str]) -> Flags:
     blocks = args.num_gpu_blocks_override or args.tokens // args.block_size
     if (args.ssl_certfile is None) != (args.ssl_keyfile is None):
         raise FlagError("--ssl-certfile and --ssl-keyfile go together: one of them is missing")
+    if args.tensor_parallel_size * args.pipeline_parallel_size % args.nnodes:
+        raise FlagError(
+            f"--nnodes is {args.nnodes}, and must evenly divide the product of --tensor-parallel-size and "
+            f"--pipeline-parallel-size, {args.tensor_parallel_size * args.pipeline_parallel_size}"
+        )
     capacity = blocks * args.block_size
     max_model_len = args.max_model_len or min(DEFAULT_MAX_MODEL_LEN, capacity)
     if max_model_len > capacity:
@@ -147,8 +156,10 @@ def parse(argv: Sequence[str]) -> Flags:
         tier_source="external_unspecified" if _connector(args) in _POOLS else "host",
         ranks=args.ranks,
         adapters=tuple(args.lora_modules),
-        max_adapters=args.max_loras if args.enable_lora else 0,
+        max_adapters=args.max_loras if args.enable_lora or (args.lora_modules and speech is Speech.SGLANG) else 0,
+        loaded_adapters=args.max_loaded_loras,
         shutdown_timeout=args.shutdown_timeout,
+        headless=args.headless or args.node_rank > 0,
         unknown=unknown,
     )
 
@@ -280,9 +291,21 @@ def _common(*, host: str, port: int, block_size: int) -> argparse.ArgumentParser
         enable_lora=False,
         lora_modules=[],
         max_loras=1,
+        max_loaded_loras=0,
         shutdown_timeout=0.0,
+        tensor_parallel_size=1,
+        pipeline_parallel_size=1,
+        nnodes=1,
+        node_rank=0,
+        headless=False,
     )
     return parser
+
+
+def _nodes(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a replica of several nodes, which vLLM and SGLang share."""
+    parser.add_argument("--nnodes", type=_count)
+    parser.add_argument("--node-rank", type=int)
 
 
 def _tls(parser: argparse.ArgumentParser) -> None:
@@ -303,6 +326,10 @@ def _vllm() -> argparse.ArgumentParser:
     parser.add_argument("--num-gpu-blocks-override", type=_count)
     parser.add_argument("--enable-prefix-caching", action=switch)
     parser.add_argument("--enable-prompt-tokens-details", action=switch)
+    _nodes(parser)
+    parser.add_argument("--headless", action="store_true")
+    parser.add_argument("--tensor-parallel-size", "-tp", type=_count)
+    parser.add_argument("--pipeline-parallel-size", "-pp", type=_count)
     parser.add_argument("--max-model-len", type=_count)
     parser.add_argument("--max-num-seqs", type=_count)
     parser.add_argument("--max-num-batched-tokens", type=_count)
@@ -323,6 +350,9 @@ def _sglang() -> argparse.ArgumentParser:
     parser.add_argument("--model-path", "--model", dest="model_flag", metavar="MODEL")
     parser.add_argument("--served-model-name", nargs=1, metavar="NAME")
     _tls(parser)
+    _nodes(parser)
+    parser.add_argument("--tensor-parallel-size", "--tp-size", "--tp", type=_count)
+    parser.add_argument("--pipeline-parallel-size", "--pp-size", "--pp", dest="pipeline_parallel_size", type=_count)
     parser.add_argument("--page-size", dest="block_size", type=_count)
     parser.add_argument("--max-total-tokens", dest="tokens", type=_count)
     parser.add_argument("--disable-radix-cache", dest="enable_prefix_caching", action="store_false")
@@ -333,6 +363,12 @@ def _sglang() -> argparse.ArgumentParser:
     parser.add_argument("--chunked-prefill-size", dest="max_num_batched_tokens", type=_count)
     parser.add_argument("--data-parallel-size", "--dp-size", "--dp", dest="ranks", type=_count)
     parser.add_argument("--enable-hierarchical-cache", action="store_true")
+    parser.add_argument("--enable-lora", action="store_true")
+    parser.add_argument("--lora-paths", dest="lora_modules", type=parse_module, nargs="*", metavar="NAME=PATH")
+    parser.add_argument("--max-loras-per-batch", dest="max_loras", type=_count)
+    parser.add_argument("--max-loaded-loras", type=_count)
+    parser.add_argument("--max-lora-rank", type=_count)
+    parser.add_argument("--lora-target-modules", nargs="*")
     parser.add_argument("--hicache-size", type=float)
     return parser
 

@@ -3,13 +3,13 @@
 Fields that affect only the sampling of tokens (temperature, top_p, n, stop, ...) are accepted and ignored.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import orjson
 
 from promptgroup_local.engine import chat
-from promptgroup_local.engine.adapters.loaded import LoadedAdapter
+from promptgroup_local.engine.adapters.loaded import AdapterRefusedError, LoadedAdapter
 from promptgroup_local.engine.answer import Finish
 from promptgroup_local.engine.flags import Speech
 
@@ -68,8 +68,8 @@ class Model:
     default_max_tokens: int
     speech: Speech = Speech.VLLM
     """SGLang serves its model under any requested name, and accepts any text as a salt."""
-    adapters: Mapping[str, LoadedAdapter] = field(default_factory=dict)
-    """Name → LoRA adapter."""
+    adapter: Callable[[str], LoadedAdapter | None] = lambda _: None
+    """Returns the LoRA adapter that a request's model names; None if it names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +178,15 @@ def _completion(body: Json, model: Model, name: str, prompt: chat.Prompt, limit:
         include_usage=options is not None and _flag(options, "include_usage", default=False),
         ignore_eos=_flag(body, "ignore_eos", default=False),
         token_ids=model.speech is Speech.VLLM and _flag(body, "return_token_ids", default=False),
-        adapter=model.adapters.get(name),
+        adapter=_adapter(name, model),
     )
+
+
+def _adapter(name: str, model: Model) -> LoadedAdapter | None:
+    try:
+        return model.adapter(name)
+    except AdapterRefusedError as error:
+        raise ApiError(error.status, str(error), "model") from error
 
 
 def _forced_tool(body: Json) -> str:
@@ -198,7 +205,7 @@ def _model_name(body: Json, model: Model) -> str:
         return model.names[0]
     if not isinstance(name, str):
         raise ApiError(400, f"model is a {type(name).__name__}, expected a string", "model")
-    if name not in model.names and name not in model.adapters and model.speech is not Speech.SGLANG:
+    if model.speech is not Speech.SGLANG and name not in model.names and model.adapter(name) is None:
         raise ApiError(404, f"The model `{name}` does not exist.", "model")
     return name
 

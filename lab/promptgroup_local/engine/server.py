@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from promptgroup_contract.names import HEADER_RANK, HEADER_WARMUP
 from promptgroup_local.engine import protocol, tls
-from promptgroup_local.engine.adapters.loaded import AdapterRefusedError, LoadedAdapters
+from promptgroup_local.engine.adapters.loaded import AdapterRefusedError, LoadedAdapters, SglangAdapters
 from promptgroup_local.engine.agent_apis import AgentApis
 from promptgroup_local.engine.core import Ranks, Token
 from promptgroup_local.engine.flags import Flags, Knobs, Speech
@@ -104,6 +104,13 @@ def application(
                     web.post("/flush_cache", server.flush_cache),
                 ]
             )
+            if flags.max_adapters:
+                app.add_routes(
+                    [
+                        web.post("/load_lora_adapter", server.load_adapter),
+                        web.post("/unload_lora_adapter", server.unload_adapter),
+                    ]
+                )
             if flags.metrics:
                 app.add_routes([web.get("/metrics", server.metrics)])
         case Speech.TENSORRT_LLM:
@@ -152,9 +159,13 @@ class _Server:
         self._engine = Ranks(flags, knobs)
         self._died = died
         self._dying = DYING_SECONDS * knobs.time_scale
-        self._adapters = LoadedAdapters(flags.adapters)
+        self._adapters: LoadedAdapters | SglangAdapters = (
+            SglangAdapters(flags.served_names[0], flags.adapters, flags.loaded_adapters)
+            if flags.speech is Speech.SGLANG
+            else LoadedAdapters(flags.adapters)
+        )
         self._model = protocol.Model(
-            flags.served_names, flags.max_model_len, knobs.max_tokens, flags.speech, self._adapters.by_name
+            flags.served_names, flags.max_model_len, knobs.max_tokens, flags.speech, self._adapters.requested
         )
         self._error_rate = knobs.error_rate
         self._errors_due = 0.0
@@ -220,9 +231,12 @@ class _Server:
     async def load_adapter(self, request: web.Request) -> web.Response:
         body = await _body(request)
         try:
+            if isinstance(self._adapters, SglangAdapters):
+                self._adapters.load(body.get("lora_name"), body.get("lora_path"))
+                return self._updated("")
             self._adapters.load(body.get("lora_name"), body.get("lora_path"), inplace=body.get("load_inplace") is True)
         except AdapterRefusedError as error:
-            raise ApiError(error.status, str(error)) from error
+            return self._not_updated(error)
         return web.Response(text=f"Success: LoRA adapter '{body['lora_name']}' added successfully.")
 
     async def unload_adapter(self, request: web.Request) -> web.Response:
@@ -230,8 +244,21 @@ class _Server:
         try:
             self._adapters.unload(body.get("lora_name"))
         except AdapterRefusedError as error:
-            raise ApiError(error.status, str(error)) from error
+            return self._not_updated(error)
+        if isinstance(self._adapters, SglangAdapters):
+            return self._updated("")
         return web.Response(text=f"Success: LoRA adapter '{body['lora_name']}' removed successfully.")
+
+    def _not_updated(self, error: AdapterRefusedError) -> web.Response:
+        if isinstance(self._adapters, SglangAdapters):
+            return self._updated(str(error))
+        raise ApiError(error.status, str(error)) from error
+
+    def _updated(self, error: str) -> web.Response:
+        """Return SGLang's answer to a change of its adapters, with the error if there was one."""
+        loaded = {name: adapter.path for name, adapter in self._adapters.by_name.items()}
+        answer = {"success": not error, "error_message": error, "loaded_adapters": loaded}
+        return _json(answer, 400 if error else 200)
 
     async def tokenize(self, request: web.Request) -> web.Response:
         tokens = protocol.tokenization(await _body(request), self._model)

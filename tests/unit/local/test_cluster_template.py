@@ -14,7 +14,7 @@ from promptgroup_local.cluster.nodeagent.pods.template import Templates, program
 from promptgroup_local.kubectl import wait_for
 
 ENGINE = images.BUILT_IN["promptgroup.invalid/standin-engine"]
-SECONDS = 20.0
+SECONDS = 90.0
 
 
 def engine(folder: Path, *arguments: str, **variables: str) -> Command:

@@ -24,9 +24,18 @@ def test_the_defaults_are_those_of_vllm() -> None:
 
 
 def test_flags_that_mean_nothing_here_are_skipped_with_their_values_and_named_without() -> None:
-    flags = parse(["m", "--api-key", "secret", "--dtype=half", "-tp", "2", "--trust_remote_code", "--port", "9"])
-    assert flags.unknown == ("--api-key", "--dtype", "-tp", "--trust-remote-code")
+    flags = parse(["m", "--api-key", "secret", "--dtype=half", "-O", "2", "--trust_remote_code", "--port", "9"])
+    assert flags.unknown == ("--api-key", "--dtype", "-O", "--trust-remote-code")
     assert flags.port == 9
+
+
+def test_only_the_first_node_of_a_replica_serves() -> None:
+    nodes = ["--nnodes=2", "--master-addr=leader"]
+    assert not parse(["m", "-tp", "2", *nodes, "--node-rank=0"]).headless
+    assert parse(["m", "-tp", "2", *nodes, "--node-rank=1", "--headless"]).headless
+    sglang = ["python3", "-m", "sglang.launch_server", "--model-path", "m", "--tp=2", "--nnodes", "2"]
+    assert not parse([*sglang, "--node-rank", "0"]).headless
+    assert parse([*sglang, "--node-rank", "1"]).headless
 
 
 @pytest.mark.parametrize(
@@ -35,6 +44,8 @@ def test_flags_that_mean_nothing_here_are_skipped_with_their_values_and_named_wi
         (["--port", "9"], "MODEL is missing"),
         (["--trust-remote-code", "m"], "before the first flag"),
         (["m", "--max-model-len", "32k", "--num-gpu-blocks-override=100"], "more than the 1600 tokens"),
+        (["m", "--nnodes=2"], "--nnodes is 2, and must evenly divide"),
+        (["m", "--nnodes=2", "-tp=3"], "must evenly divide"),
     ],
 )
 def test_a_command_line_that_cannot_be_used_says_why(argv: list[str], message: str) -> None:
@@ -75,10 +86,10 @@ SGLANG = ["python3", "-m", "sglang.launch_server", "--model-path", "meta/llama"]
 def test_the_arguments_of_an_sglang_deployment_are_understood() -> None:
     own = ["--host=127.0.0.9", "--port=8000", "--enable-cache-report", "--enable-metrics", "--disable-radix-cache"]
     sizes = ["--page-size=64", "--max-total-tokens=6400", "--context-length", "2048", "--max-running-requests=8"]
-    flags = parse(["--host", "127.0.0.2", *SGLANG, *own, *sizes, "--chunked-prefill-size=1024", "--tp=2"])
+    flags = parse(["--host", "127.0.0.2", *SGLANG, *own, *sizes, "--chunked-prefill-size=1024", "--ep=2"])
     assert (flags.speech, flags.model, flags.host, flags.port) == (Speech.SGLANG, "meta/llama", "127.0.0.9", 8000)
     assert (flags.block_size, flags.blocks, flags.max_model_len, flags.limits.requests) == (64, 100, 2048, 8)
-    assert (flags.limits.tokens, flags.unknown) == (1024, ("--tp",))
+    assert (flags.limits.tokens, flags.unknown) == (1024, ("--ep",))
     assert (flags.prefix_caching, flags.prompt_tokens_details, flags.metrics) == (False, True, True)
 
 

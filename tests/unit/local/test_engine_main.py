@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-DEADLINE = 20.0
+DEADLINE = 90.0
 
 
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -69,3 +69,17 @@ def test_what_it_cannot_do_is_one_line(
         assert engine.wait(DEADLINE) == status
         *_, last = engine.stderr.readlines()
         assert last.startswith(message)
+
+
+@pytest.mark.heavy
+def test_a_worker_of_a_replica_of_several_nodes_serves_nothing_until_it_is_told_to_end() -> None:
+    several = ("-tp=2", "--nnodes=2", "--node-rank=1", "--headless")
+    with start("m", "--host=127.0.0.1", "--port=0", *several, STANDIN_STARTUP_SECONDS="0") as engine:
+        assert engine.stderr is not None
+        try:
+            assert engine.stderr.readline() == "stand-in engine for m starts\n"
+            engine.send_signal(signal.SIGTERM)
+            assert engine.wait(DEADLINE) == 0
+            assert engine.stderr.read() == ""
+        finally:
+            engine.kill()

@@ -18,7 +18,7 @@ from promptgroup_local.load.counters import measure, scrape
 from promptgroup_local.load.summary import summarise
 from promptgroup_local.load.workload import Conversation, conversations, sessions, tasks
 
-DEADLINE = 20.0
+DEADLINE = 90.0
 
 
 def engine(**knobs: float) -> contextlib.AbstractAsyncContextManager[str]:

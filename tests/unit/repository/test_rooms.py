@@ -9,13 +9,10 @@ ROOT = Path(__file__).parents[3]
 BOUNDS = {
     "names that the core imports from features": 0,
     "fields of Route": 10,
-    "slots of Relay": 23,
+    "slots of Relay": 16,
     "slots of Processing": 6,
-    "most methods of a class": 37,
+    "most methods of a class": 25,
 }
-MOST_METHODS = 25
-LARGE = {"promptgroup_router.decision.life.RequestLife", "promptgroup_router.proxy.relay.Relay"}
-"""Classes that still have more."""
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +31,3 @@ def measured(rooms):
 @pytest.mark.parametrize("measure", BOUNDS)
 def test_the_rooms_do_not_grow_into_each_other(measured, measure):
     assert measured[measure] <= BOUNDS[measure], "python scripts/measure_rooms.py --names says where"
-
-
-def test_no_class_has_more_methods_than_can_be_read_at_once(rooms):
-    large = {name for methods, name in rooms.classes() if methods > MOST_METHODS}
-    assert large <= LARGE, "split it by the decisions that it holds"

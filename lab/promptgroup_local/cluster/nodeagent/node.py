@@ -10,7 +10,7 @@ from promptgroup_local.cluster.nodeagent.pods.status import stamp
 
 PODS = 200
 """Pods that fit on the node: as many processes as a laptop can run with idle stand-ins."""
-HOLLOW_PODS = 5000
+HOLLOW_PODS = 12_000
 """Pods that fit on the node when none of them is a process."""
 CPUS = 64
 MEMORY = "256Gi"

@@ -45,7 +45,7 @@ async def fill(api: Api, pod: Mapping[str, Any], pod_ip: str, folder: Path) -> N
     for volume in pod["spec"].get("volumes", []):
         path = folder / volume["name"]
         path.mkdir(parents=True, exist_ok=True)
-        if "emptyDir" in volume:
+        if "emptyDir" in volume or "image" in volume:  # images are programs here, and have no files
             continue
         if "projected" in volume:
             for source in volume["projected"].get("sources", []):
