@@ -18,6 +18,7 @@ numbers = itertools.count(1)
 
 LONGEST = (
     *(
+        "nodes",
         "diagnosis",
         "sizing",
         "release_figures",
@@ -28,7 +29,18 @@ LONGEST = (
         "outages",
     ),
     *("canary", "fuzz", "traffic", "install", "scale", "retirement", "drill", "fault_table", "manifests", "samples"),
-    *("proxy_states", "life", "releases", "tiers", "cli_view", "rights", "cross_caller", "autoscaler", "reconcile"),
+    *(
+        "flux",
+        "proxy_states",
+        "life",
+        "releases",
+        "tiers",
+        "cli_view",
+        "rights",
+        "cross_caller",
+        "autoscaler",
+        "reconcile",
+    ),
 )
 """Files that take more than a minute, longest first: they begin before all others, so that none ends alone."""
 

@@ -11,7 +11,7 @@ from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
 from support.keys import KEY_A, KEY_A2
-from support.routed import answered, reason, routed
+from support.routed import answered, routed
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -32,10 +32,7 @@ def test_a_group_with_keys_waits_for_them_is_closed_to_others_and_keys_rotate_un
     made = group("closed", PROMPTS["a"], replicas=1, access=ACCESS)
     made["spec"]["engine"]["credentialFrom"] = {"name": "engine-key", "key": "key"}
     kube.apply(secret("engine-key", key="engine-key-0123456789"), made)
-    missing = wait_for(
-        lambda: reason(kube, "closed", "ResolvedRefs") or None, "the condition", lambda: reason(kube, "closed", "Ready")
-    )
-    assert missing == "KeysNotFound"
+    kube.wait_condition("closed", "ResolvedRefs", "False", "KeysNotFound")
     kube.apply(secret("keys", **{"team-a": KEY_A}))
     kube.wait_warm("closed", "1/1")
     pool = urllib3.PoolManager(retries=False, timeout=20)
@@ -59,6 +56,9 @@ def test_a_group_with_keys_waits_for_them_is_closed_to_others_and_keys_rotate_un
         # each router, and each of its workers, reads the Secret in its own time
         wait_for(lambda: True if all(status(KEY_A2) == 200 for _ in range(40)) else None, "all routers to know it")
         current[0] = KEY_A2
+        # requests with the old key have ended
+        seen = done()
+        wait_for(lambda: True if done() > seen + 4 else None, "requests with the new key")
         kube.apply(secret("keys", **{"team-a": KEY_A2}))
         wait_for(lambda: True if status(KEY_A) == 401 else None, "the end of the old key", lambda: str(status(KEY_A)))
     assert done() > 20

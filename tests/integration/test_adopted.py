@@ -19,7 +19,7 @@ from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS
 from support.operators import REPLICAS, set_operators
-from support.routed import answered, routed
+from support.routed import answered, routed, routers_know
 
 pytestmark = pytest.mark.integration
 
@@ -142,6 +142,7 @@ def test_a_deployment_is_adopted_its_prompts_become_guests_and_one_is_released(
     for guest in guests:
         kube.run("wait", f"promptgroup/{guest['metadata']['name']}", "--for=condition=Ready", "--timeout=170s")
         kube.wait_warm(guest["metadata"]["name"], "2/2")
+    routers_know(kube, *(guest["metadata"]["name"] for guest in guests))
     assert all(cached(post(url, request(letter, 9))) for letter in "abc")
     # release one of them
     pods = {pod["metadata"]["uid"] for pod in kube.list("pods") if names.LABEL_GROUP in pod["metadata"]["labels"]}

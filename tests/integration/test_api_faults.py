@@ -20,13 +20,18 @@ from support.scriptedkube import Answer, ScriptedKube, refusal, scripted_kube
 pytestmark = pytest.mark.integration
 
 RESOURCES = {
-    "v1": [("pods", "Pod", True), ("namespaces", "Namespace", False), ("events", "Event", True)],
-    "apps/v1": [("deployments", "Deployment", True)],
+    "v1": [
+        ("pods", "Pod", True),
+        ("nodes", "Node", False),
+        ("namespaces", "Namespace", False),
+        ("events", "Event", True),
+    ],
+    "apps/v1": [("deployments", "Deployment", True), ("daemonsets", "DaemonSet", True)],
     "policy/v1": [("poddisruptionbudgets", "PodDisruptionBudget", True)],
     "promptgroup.dev/v1alpha1": [("promptgroups", "PromptGroup", True), ("promptroutes", "PromptRoute", True)],
 }
-WATCHED = 5
-"""Watches of an operator of one namespace: one for each store."""
+WATCHED = 7
+"""Watches of an operator of one namespace: one for each store, and one of nodes."""
 
 
 class Api:

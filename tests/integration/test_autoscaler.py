@@ -47,7 +47,7 @@ def test_an_autoscaler_on_the_scale_subresource_takes_over_and_gives_back(
         kube.patch("promptgroup", GROUP, {"spec": {"sizing": None, "replicas": group.wanted()}})
         kube.wait_condition(GROUP, "ScalingActive", "False", "FixedReplicas")
         kube.wait_warm(GROUP, "3/3")
-        assert _judged(kube, "ScalingActive", "ValidMetricFound")
+        wait_for(lambda: _judged(kube, "ScalingActive", "ValidMetricFound"), "it to scale", lambda: _autoscaled(kube))
         # who scales makes no difference to whether the caches are explained
         kube.wait_condition(GROUP, "CacheEffective", "True", "Healthy")
         metric.value = 2
@@ -99,7 +99,7 @@ def test_an_autoscaler_follows_what_the_caches_need_and_keeps_the_number_while_t
             with group.load(FEW) as few, few.watched() as calm:
                 with group.load(MANY, seed=2_000_000) as many, many.watched() as busy:
                     wait_for(lambda: group.wanted() >= 3 or None, "more replicas", group.told, MINUTES)
-                assert _judged(kube, "ScalingActive", "ValidMetricFound")
+                wait_for(lambda: _judged(kube, "ScalingActive", "ValidMetricFound"), "it to scale", group.told)
                 wait_for(lambda: group.wanted() == group.pods() == 1 or None, "one replica again", group.told, MINUTES)
                 kube.patch("hpa", GROUP, {"spec": {"minReplicas": 2}})
                 kube.wait_warm(GROUP, "2/2")

@@ -5,6 +5,7 @@ import re
 import time
 import urllib.error
 import urllib.request
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import yaml
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
+from support.differences import wait_no_difference
+from support.evictions import evict, wait_evicted
 from support.freezer import freezer
 from support.groups import PROMPTS, group
 from support.operators import NAME, SYSTEM, holder, is_ready, leader, metrics, operator_process
@@ -21,6 +24,8 @@ pytestmark = pytest.mark.integration
 
 GOES_ON_SECONDS = 5.0
 """Time within which operators act on changes once the API server answers again: longest pause of a watch."""
+SLOWER = 5
+"""How many times as long as before the outage the rest may take: an API server has just started on the machine."""
 
 
 @pytest.fixture
@@ -42,14 +47,28 @@ def health(url: str) -> tuple[int, dict]:
 
 # --- the Lease -----------------------------------------------------------------------------------------------
 
+LEASE = timedelta(seconds=15)
+"""How long a lease lasts without a renewal."""
+
+
+def renewed(system: Kubectl) -> datetime:
+    """When the operator that leads renewed its lease last, by its own clock."""
+    return datetime.fromisoformat(system.get("lease", NAME)["spec"]["renewTime"])
+
+
+def acquired(system: Kubectl) -> datetime:
+    """When the operator that leads took the lease."""
+    return datetime.fromisoformat(system.get("lease", NAME)["spec"]["acquireTime"])
+
 
 def test_a_leader_that_is_told_to_stop_hands_over_at_once(system: Kubectl, kube: Kubectl) -> None:
     first = leader(system)
-    began = time.monotonic()
+    seen = renewed(system)
+    # so that the lease that is handed over has nearly all of its time left
+    last = wait_for(lambda: at if (at := renewed(system)) > seen else None, "a renewal")
     system.delete("pod", first, wait=False)
     wait_for(lambda: True if holder(system).partition("_")[0] not in ("", first) else None, "another to lead")
-    # released, then taken at the other's next look, within 2.4 s; the rest is this machine's
-    assert time.monotonic() - began < 8
+    assert acquired(system) - last < LEASE, "the lease had ended before another operator took it"
     kube.apply(group("handed", replicas=1))
     kube.wait_warm("handed", "1/1")
 
@@ -61,11 +80,11 @@ def test_a_leader_that_is_killed_is_replaced_when_its_lease_ends(
     kube.wait_warm("outlives", "1/1")
     first = leader(system)
     identity = holder(system)
-    began = time.monotonic()
     cluster.kill_pod(SYSTEM, first, "operator")
+    last = renewed(system)
     wait_for(lambda: True if holder(system) not in ("", identity) else None, "another process to lead")
-    took = time.monotonic() - began
-    assert 10 < took < 25  # 15 s without a renewal, then a look within 2.4 s
+    assert acquired(system) - last >= LEASE
+    assert system.get("lease", NAME)["spec"]["leaseDurationSeconds"] == LEASE.total_seconds()
     kube.patch("promptgroup", "outlives", {"spec": {"replicas": 2}})
     kube.wait_warm("outlives", "2/2")
 
@@ -104,33 +123,38 @@ def test_after_an_outage_of_the_api_server_the_same_processes_lead_and_listen(
 ) -> None:
     kube.apply(group("outage", replicas=1))
     kube.wait_warm("outage", "1/1")
+    usual = _followed(kube, "outage", 2)
+    kube.wait_warm("outage", "2/2")
     pods = system.list("pods")
     restarts = {pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods}
     urls = [f"http://{pod['status']['podIP']}:8081/healthz" for pod in pods]
-    assert _asked_for(kube, "outage") == 1
     cluster.plane.stop_apiserver()
     try:
         # nobody can renew: after 10 s nobody writes, and all of them are well
         wait_for(lambda: True if [health(url)[1].get("leads") for url in urls] == [False] * 2 else None, "no leader")
-        assert [health(url)[0] for url in urls] == [200, 200]
+        wait_for(lambda: True if [health(url)[0] for url in urls] == [200, 200] else None, "both to be well")
     finally:
         cluster.plane.start_apiserver()
-    began = time.monotonic()
-    kube.patch("promptgroup", "outage", {"spec": {"replicas": 2}})
-    wait_for(lambda: True if _asked_for(kube, "outage") == 2 else None, "the operator to go on")
-    assert time.monotonic() - began < GOES_ON_SECONDS
+    assert _followed(kube, "outage", 3) < GOES_ON_SECONDS + SLOWER * usual
     # probes are told what was found up to ten seconds ago
     wait_for(lambda: True if sum(health(url)[1].get("leads", False) for url in urls) == 1 else None, "one to lead")
-    kube.wait_warm("outage", "2/2")
+    kube.wait_warm("outage", "3/3")
     assert restarts == {
         pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in system.list("pods")
     }
 
 
-def _asked_for(kube: Kubectl, group: str) -> int:
-    """Replicas that the Deployments of a group ask for."""
-    found = kube.list("deployments", f"promptgroup.dev/group={group}")
-    return sum(each["spec"]["replicas"] for each in found)
+def _followed(kube: Kubectl, group: str, replicas: int) -> float:
+    """Change the replicas of a group; return the seconds until its Deployments ask for so many."""
+
+    def asked_for() -> bool | None:
+        deployments = kube.list("deployments", f"promptgroup.dev/group={group}")
+        return True if sum(item["spec"]["replicas"] for item in deployments) == replicas else None
+
+    began = time.monotonic()
+    kube.patch("promptgroup", group, {"spec": {"replicas": replicas}})
+    wait_for(asked_for, "the operator to go on")
+    return time.monotonic() - began
 
 
 # --- watches -------------------------------------------------------------------------------------------------
@@ -149,7 +173,7 @@ def test_watches_that_go_silent_are_found_out_and_nothing_is_missed(
         with operator_process(cluster, kube.namespace, "--resync=2", kubeconfig=behind) as (_, url):
             kube.apply(group("heard", PROMPTS["a"], replicas=1))
             kube.wait_warm("heard", "1/1")
-            assert health(url)[0] == 200
+            wait_for(lambda: True if health(url)[0] == 200 else None, "the probe to succeed")
             proxy.freeze()
             kube.apply(group("unheard", PROMPTS["b"], replicas=1))
             wait_for(lambda: True if health(url)[0] == 500 else None, "the probe to notice")
@@ -187,13 +211,6 @@ def test_an_operator_of_one_namespace_needs_no_right_outside_it(
 # --- evictions -----------------------------------------------------------------------------------------------
 
 
-def evict(kube: Kubectl, pod: str) -> str:
-    """Ask for a pod's eviction; returns what the API server objects, empty when it is granted."""
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": kube.namespace}}
-    path = f"/api/v1/namespaces/{kube.namespace}/pods/{pod}/eviction"
-    return kube.run("create", "--raw", path, "-f", "-", stdin=json.dumps(body), check=False).stderr
-
-
 def test_replicas_are_evicted_one_at_a_time_and_the_next_when_all_are_warm(
     cluster: LocalCluster, kube: Kubectl, operator: None
 ) -> None:
@@ -211,14 +228,14 @@ def test_replicas_are_evicted_one_at_a_time_and_the_next_when_all_are_warm(
         nodes.run("uncordon", "local-0")
     wait_for(lambda: True if kube.get("pod", first) is None else None, "the first to go")
     kube.wait_warm("evicted", "2/2")
-    wait_for(lambda: True if evict(kube, second) == "" else None, "the second to be let go")
+    wait_evicted(kube, second)
 
 
 def test_a_single_replica_does_not_hold_up_the_drain_of_its_node(kube: Kubectl, operator: None) -> None:
     kube.apply(group("single", replicas=1))
     kube.wait_warm("single", "1/1")
     (pod,) = (pod["metadata"]["name"] for pod in lab.engine_pods(kube, "single"))
-    wait_for(lambda: True if evict(kube, pod) == "" else None, "it to be let go")
+    wait_evicted(kube, pod)
     wait_for(lambda: True if kube.get("pod", pod) is None else None, "it to go")
     kube.wait_warm("single", "1/1")
 
@@ -239,11 +256,16 @@ def test_other_tools_see_no_difference_and_wait_for_ready(kube: Kubectl, operato
     kube.run("wait", "--for=condition=Ready", "promptgroup/git", "--timeout=90s")
     kube.wait_condition("git", "CacheEffective", "Unknown", "NoTraffic")  # the last write before the group is at rest
     before = kube.get("promptgroup", "git")["metadata"]
-    shown = kube.run("diff", "--server-side", "--field-manager=flux", "-f", "-", stdin=manifest, check=False)
-    assert (shown.returncode, shown.stdout) == (0, "")
-    kube.run(*apply, stdin=manifest)
-    after = kube.get("promptgroup", "git")["metadata"]
-    assert (after["resourceVersion"], after["generation"]) == (before["resourceVersion"], before["generation"])
+    wait_no_difference(kube, "--server-side", "--field-manager=flux", "-f", "-", stdin=manifest)
+
+    def unchanged() -> bool | None:
+        """Return True if an apply changed nothing; the operator may have written the status meanwhile."""
+        version = kube.get("promptgroup", "git")["metadata"]["resourceVersion"]
+        kube.run(*apply, stdin=manifest)
+        return True if kube.get("promptgroup", "git")["metadata"]["resourceVersion"] == version else None
+
+    wait_for(unchanged, "an apply that changes nothing")
+    assert kube.get("promptgroup", "git")["metadata"]["generation"] == before["generation"]
     changed = json.dumps(group("git", PROMPTS["b"], replicas=2))
     kube.run(*apply, stdin=changed)
     kube.wait_condition("git", "Ready", "False")

@@ -232,10 +232,11 @@ def test_ten_polite_callers_wait_beside_a_greedy_one_as_long_as_alone(tmp_path: 
                 before, after = p99(alone), p99(beside)
                 figures = f"p99 {before:.3f} s alone, {after:.3f} s beside; greedy: {served} served, {refused} refused"
                 print(figures)  # noqa: T201
-                if after <= CLOSE * before:
+                close = median(beside) <= CLOSE * median(alone)
+                if close and after <= CLOSE * before:
                     break
             assert after <= FAR * before, figures
-            assert median(beside) <= CLOSE * median(alone), figures
+            assert close, figures
             assert served <= 120, figures
             assert refused >= GREED * PHASE_SECONDS * SHARE / 2, figures
 

@@ -10,13 +10,15 @@ from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
 from support.load import sessions_by_name
-from support.routed import routed
+from support.routed import routed, routers_know
 
 pytestmark = pytest.mark.integration
 
 NAME = "canary"
+PAUSE = "5s"
+"""Shortest time of a step: who polls sees each of them, on a busy machine as well."""
 STEPS: dict[str, Any] = {
-    "steps": [{"weight": 30, "pause": "2s"}, {"weight": 60, "pause": "2s"}],
+    "steps": [{"weight": 30, "pause": PAUSE}, {"weight": 60, "pause": PAUSE}],
     "retireAfter": "10s",
     "judge": {"minRequests": 20, "maxTtftRisePercent": 100},
 }
@@ -28,6 +30,7 @@ def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
     with routed(cluster, "canary") as kubectl:
         kubectl.apply(canary("a"))
         kubectl.wait_warm(NAME, "3/3")
+        routers_know(kubectl, NAME)
         yield kubectl
 
 
@@ -102,7 +105,7 @@ def test_a_canary_on_a_slower_engine_is_rolled_back_and_no_pod_of_the_old_one_is
     assert len(uids(kube, old) & before) >= 2
     assert templates(kube, old) == template
     assert [each.error for each in outcomes if each.failed] == []
-    assert kube.condition(NAME, "Progressing")["status"] == "False"
+    kube.wait_condition(NAME, "Progressing", "False")
     assert fingerprint(kube) == old  # status speaks of what serves
     kube.wait_condition(NAME, "Ready", "True")
     kube.wait_warm(NAME, "3/3")
@@ -114,6 +117,7 @@ def test_a_canary_on_a_slower_engine_is_rolled_back_and_no_pod_of_the_old_one_is
     new = str(record["metadata"]["annotations"]["promptgroup.dev/fingerprint"])
     wait_for(lambda: True if not uids(kube, new) else None, "the canary to go", lambda: lab.engine_pods(kube, NAME))
     # the old revision keeps its pod template, and that is no difference to write again and again
+    kube.rolled_out(f"{NAME}-{old[:8]}")  # nobody writes its status any more
     before_look = version(kube, old)
     kube.patch("promptgroup", NAME, {"spec": {"warmup": {"timeout": "6m"}}})
     kube.wait_condition(NAME, "Degraded", "True", "RolledBack")
@@ -128,11 +132,19 @@ def test_a_canary_on_a_slower_engine_is_rolled_back_and_no_pod_of_the_old_one_is
 def test_the_prompt_before_is_found_in_the_history(kube: Kubectl) -> None:
     kube.apply(canary("b"))
     kube.wait_warm(NAME, "3/3")
-    name = next(
-        each["metadata"]["name"]
-        for each in kube.list("deployments", "promptgroup.dev/group=canary")
-        if each["spec"]["replicas"] == 0 and "promptgroup.dev/rolled-back" not in each["metadata"]["annotations"]
-    )
+
+    def retired() -> str | None:
+        """Return the name of the Deployment whose revision was replaced, once it has no replica."""
+        made = kube.list("deployments", "promptgroup.dev/group=canary")
+        records = [each for each in made if each["spec"]["replicas"] == 0]
+        names = [
+            each["metadata"]["name"]
+            for each in records
+            if "promptgroup.dev/rolled-back" not in each["metadata"]["annotations"]
+        ]
+        return names[0] if names else None
+
+    name = wait_for(retired, "the first prompt to retire", lambda: kube.list("deployments"))
     uid = kube.get("deployment", name)["metadata"]["uid"]  # type: ignore[index]
     calm = canary("a")
     calm["spec"]["rollout"] = {"retireAfter": "2s"}

@@ -9,7 +9,7 @@ import pytest
 from promptgroup_local import lab
 from support.install import CHART, DIGEST, SYSTEM, TEAM, VARIANTS, Helm, Identity, Object, kustomized, without_helm
 
-ENGINES = ("NetworkPolicy", "promptgroup-engines")
+POLICY, ENGINES = "NetworkPolicy", ("promptgroup-engines", "promptgroup-engine-workers")
 
 pytestmark = pytest.mark.integration
 
@@ -72,7 +72,8 @@ def test_so_they_do_with_pickers(helm: Helm) -> None:
     del wanted["Namespace", "", SYSTEM]
     assert without_helm(helm.template(*VARIANTS["behind gateways"])) == wanted
     wanted = kustomized("../crds") | inside(kustomized("operator-namespaced") | kustomized("picker"), "chat")
-    wanted[ENGINES[0], "chat", ENGINES[1]] = inside(kustomized("router"), "chat")[ENGINES[0], "chat", ENGINES[1]]
+    routers = inside(kustomized("router"), "chat")
+    wanted |= {(POLICY, "chat", name): routers[POLICY, "chat", name] for name in ENGINES}
     alone = ("operator.namespaced=true", "router.enabled=false", "picker.enabled=true")
     assert without_helm(helm.template(*alone, namespace="chat")) == wanted
 
@@ -132,13 +133,13 @@ def test_a_namespace_is_made_and_guarded_whoever_serves_it(
     made = helm.template(*values)
     assert {key[2] for key in made if key[0] == "Namespace"} == served
     wanted = helm.template()
-    for name in ("default-deny", ENGINES[1]):
-        guards = {key[1]: each["spec"] for key, each in made.items() if key[0] == ENGINES[0] and key[2] == name}
+    for name in ("default-deny", *ENGINES):
+        guards = {key[1]: each["spec"] for key, each in made.items() if key[0] == POLICY and key[2] == name}
         assert {key: spec for key, spec in guards.items() if key != SYSTEM} == dict.fromkeys(
-            served, wanted[ENGINES[0], TEAM, name]["spec"]
+            served, wanted[POLICY, TEAM, name]["spec"]
         )
     kept = helm.template(*values, "router.createNamespaces=false")
-    assert {key[1] for key in kept if key[2] == ENGINES[1]} == served
+    assert all({key[1] for key in kept if key[2] == name} == served for name in ENGINES)
     assert [key for key in kept if key[0] == "Namespace" or (key[1] in served and key[2] == "default-deny")] == []
 
 

@@ -149,7 +149,7 @@ def test_top_has_the_rates_of_a_load(kube: Kubectl, admin: str, run: Callable[..
     )
     assert talks["requestsPerSecond"] > 1
     assert talks["hitRate"] > 0.8
-    assert 0 < talks["ttftP50"] <= talks["ttftP99"] < 5
+    assert 0 < talks["ttftP50"] <= talks["ttftP99"] < 30  # seconds
     assert len(talks["replicas"]) == 3
     assert turns["requestsPerSecond"] == 0
     assert "cliview/talks" in text
@@ -180,11 +180,11 @@ def test_the_page_shows_what_kubectl_and_the_router_say(kube: Kubectl, admin: st
 
     def shown() -> dict[str, Any] | None:
         told: dict[str, Any] = urllib3.request("GET", f"{page}view?group=cliview%2Ftalks").json()
-        return told if told["group"] and told["group"]["hitRate"] is not None else None
+        known = told["group"] and told["group"]["hitRate"] is not None and not told["problems"]
+        return told if known else None
 
     with Load(target, endless(Task("talk", PROMPTS["a"])), int):
-        told = wait_for(shown, "the page to show a load")
-    assert told["problems"] == []
+        told = wait_for(shown, "the page to show a load and no problem")
     assert [(each["label"], each["state"]) for each in told["groups"]] == [
         ("cliview/talks", "Ready"),
         ("cliview/turns", "Ready"),

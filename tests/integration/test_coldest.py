@@ -10,6 +10,7 @@ from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
+from support.routed import routers_know
 
 pytestmark = pytest.mark.integration
 
@@ -68,6 +69,7 @@ def test_the_coldest_leaves_and_its_busy_neighbours_keep_their_sessions(kube: Ku
     lab.install_router(kube)
     kube.apply(group(NAME, PROMPTS["c"], replicas=3))
     kube.wait_warm(NAME, "3/3")
+    routers_know(kube, NAME)
     before = slots(kube)
     talks = sessions(lab.router_url(kube))
     assert moved(talks) == 0
@@ -75,6 +77,7 @@ def test_the_coldest_leaves_and_its_busy_neighbours_keep_their_sessions(kube: Ku
     kube.scale("promptgroup", NAME, 2)
     wait_for(lambda: True if len(lab.engine_pods(kube, NAME)) == 2 else None, "one to go", lambda: slots(kube))
     kube.wait_warm(NAME, "2/2")
+    routers_know(kube, NAME)
     assert slots(kube) == {slot: before[slot] for slot in (0, 2)}
     lost = moved(talks)
     assert lost == SHORT
@@ -82,6 +85,7 @@ def test_the_coldest_leaves_and_its_busy_neighbours_keep_their_sessions(kube: Ku
 
     kube.scale("promptgroup", NAME, 3)
     kube.wait_warm(NAME, "3/3")
+    routers_know(kube, NAME)
     after = slots(kube)
     assert {slot: after[slot] for slot in (0, 2)} == {slot: before[slot] for slot in (0, 2)}
     assert set(after) == {0, 1, 2}, "the free number is taken first"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from promptgroup_cli.embedding import minilm
+from promptgroup_cli.calibration import minilm
 from promptgroup_contract.semantic import SemanticCaching
 from support.answered import Oracle, exact, keeping, said
 from support.embeddingserver import embedding_server
@@ -38,11 +38,11 @@ async def answer(router, question: str) -> str:
 
 
 def results(router) -> dict[str, int]:
-    return {result: int(count) for (_, result), count in router.state.metrics.semantic.values.items()}
+    return {result: int(count) for (_, result), count in router.answers.observer.series.results.values.items()}
 
 
 async def remembered(router, count: int) -> None:
-    index = router.answers.similar._groups
+    index = router.answers.observer._groups
     await until(lambda: sum(map(len, index.values())) == count, f"{count} questions to be remembered")
 
 

@@ -15,6 +15,7 @@ from promptgroup_operator.engines.dialects.sglang import SGLANG
 from promptgroup_operator.engines.engine import EngineClient
 from support.groups import PROMPTS, group
 from support.operators import operator_process
+from support.routed import routers_know
 
 pytestmark = pytest.mark.integration
 
@@ -67,6 +68,7 @@ def test_a_group_comes_up_warm_with_proof_its_hit_rate_is_seen_and_sizing_has_it
     wanted["spec"]["sizing"] = {"minReplicas": 2, "maxReplicas": 3}
     kube.apply(wanted)
     kube.wait_warm("other", "2/2")
+    routers_know(kube, "other")
     for pod in lab.engine_pods(kube, "other"):
         found = warm_condition(pod)
         assert found["reason"] == "PrefixCached", found

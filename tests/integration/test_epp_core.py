@@ -36,7 +36,7 @@ def test_the_picker_passes(tmp_path, tls):
     flags += ["--port", str(port), "--health-port", str(health), "--admin-port", str(admin)]
     picker = subprocess.Popen([sys.executable, "-m", "promptgroup_picker", *flags, *([] if tls else ["--plaintext"])])
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while not listens(port):
             assert picker.poll() is None
             assert time.monotonic() < deadline

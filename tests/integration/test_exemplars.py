@@ -55,7 +55,7 @@ def test_a_slow_bucket_leads_to_the_traces_that_are_recorded(tmp_path: Path, exp
             table_file.write(tmp_path / "table.json", table_of(*(engine.address for engine in found)))
             flags = ("--table", str(tmp_path / "table.json"))
             async with started(*flags, **environment) as router:
-                await until(lambda: router.events().count("table") == 1, "the router to have a table", 30)
+                await until(lambda: "table" in router.events(), "the router to have a table", 30)
                 began = datetime.now(UTC).timestamp()
                 for group, body in ((quick, chat()), (slow, chat("slow")), (unsampled, chat("slow"))):
                     for trace in group:  # one after the other: the last of its bucket is kept
@@ -74,7 +74,8 @@ def test_a_slow_bucket_leads_to_the_traces_that_are_recorded(tmp_path: Path, exp
             assert shown
             for each in shown:
                 trace, bound = each["labels"]["trace_id"], float(each["series"]["le"])
-                assert trace in (slow if float(each["value"]) >= SLOW else quick)
+                # on a busy machine a quick one takes long as well
+                assert trace in quick or (trace in slow and float(each["value"]) >= SLOW)
                 assert float(each["value"]) <= bound
                 assert began <= each["timestamp"] <= ended
             assert {each["labels"]["trace_id"] for each in shown} & slow

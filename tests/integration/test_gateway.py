@@ -18,7 +18,7 @@ from support.envoy import needs_envoy
 from support.fakeengine import FakeEngine, engines, until
 from support.fakekube import fake_kube
 from support.forwarder import forwarding
-from support.gateway import USAGE, behind, counted, gateway, picking, settings_of
+from support.gateway import USAGE, at_rest, behind, counted, gateway, picking, settings_of
 from support.tables import group, revision, slot, table
 from support.wire import Answer, ask, chat, connected, get, post, routing, run, started, table_of
 
@@ -68,7 +68,7 @@ async def pickers(tmp_path, addresses: list[str], count: int):
     """Pickers in processes of their own."""
     path = tmp_path / "picker-table.json"
     table_file.write(path, table_of(*addresses))
-    flags = ["--table", str(path), "--health-port", "0", "--plaintext", "--drain-delay", "0.5"]
+    flags = ["--table", str(path), "--health-port", "0", "--plaintext", "--drain-delay", "4"]
     async with contextlib.AsyncExitStack() as stack:
         each = [routerprocess.started(*flags, program="promptgroup_picker") for _ in range(count)]
         yield await asyncio.gather(*map(stack.enter_async_context, each))
@@ -110,9 +110,7 @@ def test_usage_of_whole_and_streamed_answers_closes_the_books(tmp_path):
             text = picker.core.exposition()
             assert 'promptgroup_router_prompt_tokens_total{group="chat/support"} 160' in text
             assert 'promptgroup_router_cached_tokens_total{group="chat/support"} 120' in text
-            assert not picker.core.state.balancer.placed.loads
-            assert not picker._calls.open
-            assert picker.core.bodies.used == 0
+            await at_rest(picker)
 
     run(check())
 
@@ -130,7 +128,7 @@ def test_large_bodies_arrive_whole(tmp_path, size):
                 assert answer.json["messages"][1]["content"] == "x" * size
             assert sum(heard(found)) == 2
             assert picker._large_bodies._reader.pid is not None  # which read them
-            assert picker.core.bodies.used == 0
+            await at_rest(picker)
 
     run(check())
 
@@ -159,8 +157,7 @@ def test_a_body_above_the_limit_is_refused_and_does_not_pass_a_gateway_that_fail
                 assert (answer.status, answer.json["error"]["code"]) == (413, "body_too_large")
                 assert (await ask(port, post(chat()))).served_by
             assert sum(heard(found)) == 3
-            assert not picker._calls.open
-            assert picker.core.bodies.used == 0
+            await at_rest(picker)
 
     run(check())
 
@@ -218,7 +215,7 @@ def test_a_replica_that_is_gone_is_passed_over_and_ejected(tmp_path):
                     assert answer.status == 200
                     assert answer.served_by.endswith("/0")
                 assert "promptgroup_router_ejections_total 1" in picker.core.exposition()
-                assert not picker.core.state.balancer.placed.loads
+                await at_rest(picker)
 
     run(check())
 
@@ -265,8 +262,7 @@ def test_a_large_body_that_is_none_is_refused(tmp_path):
                 answer = await ask(port, post(b"[" * 300_000))
                 assert answer.status == 400
             assert heard(found) == [0, 0]
-            assert not picker._calls.open
-            assert picker.core.bodies.used == 0
+            await at_rest(picker)
 
     run(check())
 
@@ -285,8 +281,7 @@ def test_a_gateway_that_shows_no_answers_still_keeps_sessions(tmp_path):
             for _ in range(4):
                 assert (await ask(envoy.unseen, post(chat(), session(3)))).status == 200
             assert sorted(heard(found)) == [0, 4]
-            await until(lambda: not picker._calls.open, "the calls to end")
-            assert not picker.core.state.balancer.placed.loads
+            await at_rest(picker)
 
     run(check())
 
@@ -299,8 +294,7 @@ def test_many_at_once(tmp_path):
             )
             assert [each.status for each in answers] == [200] * 200
             assert sum(heard(found)) == 200
-            await until(lambda: not picker._calls.open, "the calls to end")
-            assert not picker.core.state.balancer.placed.loads
+            await at_rest(picker)
 
     run(check())
 
@@ -334,7 +328,7 @@ def test_replicas_come_and_go_under_load(tmp_path):
                     await dies.aclose()
                     await clients.served(100)
                 assert set(clients.statuses) == {200}
-                assert not picker.core.state.balancer.placed.loads
+                await at_rest(picker)
                 assert "promptgroup_router_ejections_total 0" not in picker.core.exposition()
 
     run(check())

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from support.envoy import needs_envoy
-from support.gateway import behind
+from support.gateway import at_rest, behind
 from support.wire import ask, chat, run
 
 pytestmark = [pytest.mark.integration, needs_envoy]
@@ -57,8 +57,7 @@ def test_a_body_may_have_no_bytes(tmp_path, fields, body):
                     assert answer.status == 200
                     assert answer.served_by
             assert all(len(each.requests) % 2 == 0 for each in found)  # where the response is
-            assert not picker._calls.open
-            assert picker.core.bodies.used == 0
+            await at_rest(picker)
 
     run(check())
 
@@ -74,8 +73,7 @@ def test_trailers_may_follow_a_body(tmp_path, mode):
                 assert answer.status == 200
                 assert answer.served_by
             assert [each.body for one in found for each in one.requests] == [CHAT] * 2
-            assert not picker._calls.open
-            assert picker.core.bodies.used == 0
+            await at_rest(picker)
 
     run(check())
 
@@ -90,7 +88,6 @@ def test_trailers_may_follow_a_body_without_bytes(tmp_path):
                 answer = await ask(port, request(await asked_for(port), fields, body))
                 assert answer.status == status
                 assert (b"x-promptgroup-served-by" in answer.headers) is (status == 200)
-            assert not picker._calls.open
-            assert picker.core.bodies.used == 0
+            await at_rest(picker)
 
     run(check())

@@ -6,7 +6,7 @@ import pytest
 
 from support.envoy import needs_envoy
 from support.fakeengine import until
-from support.gateway import behind, http_filter
+from support.gateway import at_rest, behind, http_filter
 from support.wire import ask, chat, connected, post, run
 
 pytestmark = [pytest.mark.integration, needs_envoy]
@@ -59,7 +59,7 @@ def test_an_answer_of_a_filter_in_front_reaches_the_client(tmp_path):
                     assert b" 404 " in await asyncio.wait_for(client.reader.readline(), 5)
             answer = await ask(envoy.unseen, post(chat()))
             assert (answer.status, answer.body) == (429, b"local_rate_limited")
-            assert not picker._calls.open
+            await at_rest(picker)
 
     run(check())
 
@@ -91,14 +91,12 @@ def test_a_request_that_the_gateway_gives_up_leaves_the_queue_and_harms_no_other
                 full.setattr(type(state.balancer), "pick", lambda *_, **__: None)
                 for port in (envoy.strict, envoy.held):
                     assert (await ask(port, post(chat("waits")))).status == 504
-                assert not state.admission_queue
+                await until(lambda: not state.admission_queue, "the queue to be left")
             state.admit_waiting(picker.core.clock())
             go_on.set()
             assert b"[DONE]" in (await other).body
             assert set(picker._gateways.connections) == before
             assert len(found[0].requests) == 1
-            assert not picker._calls.open
-            assert not state.balancer.placed.loads
-            assert picker.core.bodies.used == 0
+            await at_rest(picker)
 
     run(check())

@@ -20,7 +20,7 @@ from support.groups import PROMPTS, group, guest
 from support.life import cold, unharmed
 from support.load import Load, Seen, endless
 from support.operators import REPLICAS, set_operators
-from support.routed import routed
+from support.routed import routed, routers_know
 
 pytestmark = pytest.mark.integration
 
@@ -74,6 +74,7 @@ def hosted(cluster: LocalCluster) -> Iterator[Hosted]:
         kube.apply(*(guest(name, PROMPTS[letter]) for name, letter in GUESTS.items()))
         for name in (HOST, *GUESTS):
             kube.wait_warm(name, "2/2")
+        routers_know(kube, HOST, *GUESTS)
         target = Target([lab.router_url(kube)], "tiny", groups={name: name for name in GUESTS})
         met_cold = lambda: cold(cluster.folder, "guests", HOST)  # noqa: E731
         with ExitStack() as stack:
@@ -118,7 +119,7 @@ def test_a_release_in_steps_is_judged_by_what_routers_saw(hosted: Hosted) -> Non
     old = (kube.get("promptgroup", "second") or {})["status"]["fingerprint"]
     judge = {"minRequests": 10, "maxTtftRisePercent": 1000}
     with hosted.seen() as seen:
-        kube.apply(guest("second", PROMPTS["f"], rollout={"steps": [{"weight": 50, "pause": "2s"}], "judge": judge}))
+        kube.apply(guest("second", PROMPTS["f"], rollout={"steps": [{"weight": 50, "pause": "5s"}], "judge": judge}))
 
         def taken_over() -> bool | None:
             listed = (kube.get("promptroute", "second") or {})["spec"]["revisions"]
@@ -206,6 +207,7 @@ def test_a_host_without_a_prompt_serves_what_nobody_declares_and_rolls_without_h
         assert kube.condition(HOST, "PrefixWarm")["reason"] == "NoPromptDeclared"
         kube.apply(guest("only", PROMPTS["b"]))
         kube.wait_warm("only", "1/1")
+        routers_know(kube, HOST, "only")
         url = f"{lab.router_url(kube)}/v1/chat/completions"
         for model in ("tiny", HOST):
             said = [{"role": "system", "content": "Nobody declared this."}, {"role": "user", "content": "Hello"}]

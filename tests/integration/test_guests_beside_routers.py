@@ -23,8 +23,7 @@ import urllib3
 import uvloop
 
 from bench.peers import routers
-from bench.peers.routers import Place
-from bench.prefix.contestants import PINNED
+from bench.peers.routers import PINNED, Place
 from promptgroup_contract.table import Engine, Prompt, Sharing
 from promptgroup_local.cluster import process
 from promptgroup_local.kubectl import wait_for
@@ -150,7 +149,7 @@ def serving(url: str, command: Sequence[str], folder: Path) -> Iterator[str]:
 def peer(name: str, policy: str, engines: Sequence[str], folder: Path) -> Iterator[str]:
     """The URL of another router over the engines."""
     port, metrics = free_ports(2)
-    command = routers.peer(name, "--policy", policy, version=PINNED[name])(Place(engines, port, metrics, folder, (), 1))
+    command = routers.peer(name, "--policy", policy)(Place(engines, port, metrics, folder, (), 1))
     with serving(f"http://127.0.0.1:{port}", command, folder) as url:
         yield url
 

@@ -16,6 +16,7 @@ from promptgroup_local.cluster import binaries
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.controlplane import IMAGES
+from support.differences import wait_no_difference
 from support.install import (
     CHART,
     MANIFESTS,
@@ -100,7 +101,7 @@ def test_a_second_apply_changes_nothing_and_a_delete_leaves_nothing(
     again = kubectl.run("apply", *how, *WHOLE).stdout.splitlines()
     changed = [line for line in again if not line.endswith(" serverside-applied" if how else " unchanged")]
     assert [line for line in changed if not line.startswith(ALWAYS_SENT)] == []
-    assert kubectl.run("diff", *how, *WHOLE).stdout == ""
+    wait_no_difference(kubectl, *how, *WHOLE)
     assert versions(kubectl, whole) == before
     assert replica_sets(kubectl) == sets
 
@@ -170,7 +171,7 @@ def test_helm_installs_upgrades_nothing_and_leaves_what_is_the_users(
     kubectl: Kubectl, plane: LocalCluster, whole: list[Identity], tmp_path: Path
 ) -> None:
     helm = Helm(tmp_path, plane.kubeconfig)
-    release = (RELEASE, str(CHART), f"--namespace={SYSTEM}", "--wait", "--timeout=90s")
+    release = (RELEASE, str(CHART), f"--namespace={SYSTEM}", "--wait", "--timeout=170s")
     helm.run("install", *release, "--create-namespace")
     warm_group(kubectl)
     before, sets = versions(kubectl, whole), replica_sets(kubectl)
@@ -181,7 +182,7 @@ def test_helm_installs_upgrades_nothing_and_leaves_what_is_the_users(
     assert replica_sets(kubectl) == sets
     rendered = tmp_path / "rendered.yaml"
     rendered.write_text(helm.run("get", "manifest", RELEASE, f"--namespace={SYSTEM}").stdout)
-    assert kubectl.run("diff", "-f", str(rendered)).stdout == ""
+    wait_no_difference(kubectl, "-f", str(rendered))
 
     engines = engine_sets(kubectl)
     helm.run("uninstall", RELEASE, f"--namespace={SYSTEM}", "--wait")

@@ -3,7 +3,7 @@
 import pytest
 
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_operator.world.kept import SHORTENED, WHOLE_CHARACTERS, kept
+from promptgroup_operator.world.trimmed import SHORTENED, WHOLE_CHARACTERS, trimmed
 from support.groups import PROMPTS, group
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -29,7 +29,7 @@ def test_a_group_with_a_long_prompt_and_a_long_template_lives_as_any_other(kube:
     kube.apply(long("long", "a", "one", replicas=1))
     kube.wait_warm("long", "1/1")
     stored = kube.get("promptgroup", "long") or {}
-    in_store = kept(stored, "PromptGroup")
+    in_store = trimmed(stored, "PromptGroup")
     assert in_store[SHORTENED]
     assert len(str(in_store["spec"])) < WHOLE_CHARACTERS
     first = stored["status"]["revision"]

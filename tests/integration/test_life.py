@@ -10,6 +10,7 @@ import pytest
 
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.controlplane import pod, shell
+from support.evictions import wait_evicted
 from support.life import GROUP, REPLICAS, Life, lives, unharmed
 from support.load import SESSIONS
 
@@ -61,7 +62,7 @@ def test_scaling_3_to_6_to_2_fails_nothing_and_moves_only_who_must(life: Life) -
 def test_an_evicted_pods_sessions_are_served_elsewhere_and_come_back(life: Life) -> None:
     slot, pod = min(life.pods().items())
     with life.load.watched() as seen:
-        life.evict(pod)
+        wait_evicted(life.kube, pod)
         life.replaced(slot, pod)
     assert unharmed(seen)
 
@@ -82,8 +83,8 @@ def other_node(life: Life) -> Iterator[str]:
     name, kubectl = "local-life", life.cluster.kubectl()
     life.cluster.start_node(name)
     try:
-        kubectl.run("wait", "--for=create", f"node/{name}", "--timeout=30s")
-        kubectl.run("wait", "--for=condition=Ready", f"node/{name}", "--timeout=30s")
+        kubectl.run("wait", "--for=create", f"node/{name}", "--timeout=90s")
+        kubectl.run("wait", "--for=condition=Ready", f"node/{name}", "--timeout=90s")
         kubectl.run("cordon", "local-0")
         life.kube.apply(lives(args=("--max-num-seqs=200",)))
         life.rolled()

@@ -12,6 +12,7 @@ import pytest
 
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
+from promptgroup_local.ports import free_ports
 from support.controlplane import (
     PORT,
     container,
@@ -25,6 +26,8 @@ from support.controlplane import (
     wait_pod,
     web,
 )
+from support.evictions import evict
+from support.redisserver import answers
 
 pytestmark = pytest.mark.integration
 
@@ -41,23 +44,37 @@ def logged(cluster: LocalCluster, kube: Kubectl, name: str, text: str) -> str:
         found = cluster.logs(kube.namespace, name)
         return found if text in found else None
 
-    return wait_for(written, f"{name} to write {text!r}", lambda: cluster.logs(kube.namespace, name), seconds=30)
+    return wait_for(written, f"{name} to write {text!r}", lambda: cluster.logs(kube.namespace, name))
 
 
 def test_a_deployment_becomes_available_and_its_pods_share_a_port(kube: Kubectl) -> None:
     kube.apply(deployment("web", 3, web()))
-    kube.rolled_out("web", 30)
+    kube.rolled_out("web")
     pods = kube.list("pods", "app=web")
     assert len({found["status"]["podIP"] for found in pods}) == 3
     assert [fetch(found) for found in pods] == [200] * 3
 
 
 def test_a_pod_starts_soon_after_its_creation(kube: Kubectl) -> None:
+    alone = _seconds_of_a_server()
     began = time.monotonic()
     kube.apply(pod("quick", web()))
     wait_pod(kube, "quick", Ready="True")
-    # 0.3 s on a free machine; the limit is for one whose processor ten others want
-    assert time.monotonic() - began < 10
+    # 0.3 s on a free machine, of which the server takes a third
+    assert time.monotonic() - began < 10 + 10 * alone
+
+
+def _seconds_of_a_server() -> float:
+    """Return the seconds until the server of `web` answers where no cluster starts it."""
+    (port,) = free_ports(1)
+    began = time.monotonic()
+    command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            wait_for(lambda: answers(port) or None, "the server")
+        finally:
+            server.kill()
+    return time.monotonic() - began
 
 
 def test_a_readiness_gate_holds_ready_back_until_its_condition_is_true(kube: Kubectl) -> None:
@@ -92,7 +109,7 @@ def test_a_crashed_container_starts_again_under_another_id(cluster: LocalCluster
         found = kube.get("pod", "crash")
         return found if main_status(found)["restartCount"] == 1 and main_status(found)["ready"] else None
 
-    after = main_status(wait_for(again, "the restart", lambda: kube.get("pod", "crash"), seconds=30))
+    after = main_status(wait_for(again, "the restart", lambda: kube.get("pod", "crash")))
     assert after["containerID"] != before["containerID"]
     ended = after["lastState"]["terminated"]
     assert (ended["containerID"], ended["exitCode"], ended["reason"]) == (before["containerID"], 137, "Error")
@@ -106,7 +123,7 @@ def test_a_container_that_keeps_failing_waits_in_back_off(kube: Kubectl) -> None
         statuses = found["status"].get("containerStatuses", [])
         return statuses[0] if statuses and "waiting" in statuses[0]["state"] and statuses[0]["lastState"] else None
 
-    status = wait_for(waiting, "the back-off", lambda: kube.get("pod", "fails"), seconds=30)
+    status = wait_for(waiting, "the back-off", lambda: kube.get("pod", "fails"))
     assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert status["lastState"]["terminated"]["exitCode"] == 3
 
@@ -143,7 +160,7 @@ def test_deletion_runs_the_hook_then_terminates_and_honours_the_grace_period(
 ) -> None:
     hook = {"preStop": {"exec": {"command": ["/bin/sh", "-c", "echo hook; sleep 0.3"]}}}
     polite = "trap 'echo term; sleep 0.3; echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"
-    kube.apply(pod("polite", shell(polite, lifecycle=hook)))
+    kube.apply(pod("polite", shell(polite, lifecycle=hook), terminationGracePeriodSeconds=60))
     logged(cluster, kube, "polite", "up")
     kube.delete("pod", "polite")
     said = [word for word in cluster.logs(kube.namespace, "polite").split() if word != "Terminated"]  # of the sleep
@@ -154,7 +171,7 @@ def test_deletion_runs_the_hook_then_terminates_and_honours_the_grace_period(
     logged(cluster, kube, "stubborn", "up")
     began = time.monotonic()
     kube.delete("pod", "stubborn")
-    assert 1.9 < time.monotonic() - began < 10
+    assert 1.9 < time.monotonic() - began < 25  # without a period of its own, a pod has 30 s
     assert "term" in cluster.logs(kube.namespace, "stubborn")
 
 
@@ -166,7 +183,7 @@ def test_a_second_deletion_shortens_the_grace_period(cluster: LocalCluster, kube
     kube.delete("pod", "slow", wait=False)
     began = time.monotonic()
     kube.delete("pod", "slow", "--grace-period=1")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50
     mine = [line for line in processes_of(cluster.folder / "local-0/pods") if "trap '' TERM" in line]
     assert mine == []
 
@@ -225,7 +242,7 @@ def test_a_pod_waits_for_what_it_refers_to_and_says_for_what(kube: Kubectl) -> N
         state = statuses[0]["state"].get("waiting", {}) if statuses else {}
         return state if state.get("message") else None
 
-    state = wait_for(waiting, "the reason", lambda: kube.get("pod", "waits"), seconds=30)
+    state = wait_for(waiting, "the reason", lambda: kube.get("pod", "waits"))
     assert state["reason"] == "CreateContainerConfigError"
     assert 'ConfigMap "later"' in state["message"]
     kube.run("create", "configmap", "later", "--from-literal=a=1")
@@ -240,10 +257,10 @@ def test_an_unknown_image_is_refused_with_the_names_that_there_are(kube: Kubectl
         state = statuses[0]["state"].get("waiting", {}) if statuses else {}
         return state if state.get("reason") == "ImagePullBackOff" else None
 
-    state = wait_for(waiting, "the reason", lambda: kube.get("pod", "unknown"), seconds=30)
+    state = wait_for(waiting, "the reason", lambda: kube.get("pod", "unknown"))
     assert '"nginx"' in state["message"]
     assert "promptgroup.invalid/router" in state["message"]
-    kube.delete("pod", "unknown", "--timeout=10s")
+    kube.delete("pod", "unknown", "--timeout=90s")
 
 
 READ = """
@@ -275,7 +292,7 @@ def test_a_service_account_token_may_do_what_rbac_says(cluster: LocalCluster, ku
 
 def test_the_pod_of_lowest_deletion_cost_goes_first(kube: Kubectl) -> None:
     kube.apply(deployment("cost", 3, web()))
-    kube.rolled_out("cost", 30)
+    kube.rolled_out("cost")
     names = sorted(found["metadata"]["name"] for found in kube.list("pods", "app=cost"))
     kube.run("annotate", "pod", names[1], "controller.kubernetes.io/pod-deletion-cost=-5")
     kube.scale("deployment", "cost", 2)
@@ -283,14 +300,19 @@ def test_the_pod_of_lowest_deletion_cost_goes_first(kube: Kubectl) -> None:
     assert sorted(found["metadata"]["name"] for found in kube.list("pods", "app=cost")) == [names[0], names[2]]
 
 
+def _reads(flag: str, **fields: int) -> dict:
+    """Return a probe for a file. On a busy machine a process may take longer than the second that probes have."""
+    return {"exec": {"command": ["cat", f"/flags/{flag}"]}, "periodSeconds": 1, "timeoutSeconds": 30, **fields}
+
+
 def test_probes_start_gate_ready_and_restart(cluster: LocalCluster, kube: Kubectl) -> None:
     mount = [{"name": "flags", "mountPath": "/flags"}]
     main = shell(
-        "echo up; touch /flags/alive; sleep 0.5; touch /flags/started; exec sleep 60",
+        "echo up; touch /flags/alive; sleep 0.5; touch /flags/started; exec sleep 600",
         volumeMounts=mount,
-        startupProbe={"exec": {"command": ["cat", "/flags/started"]}, "periodSeconds": 1, "failureThreshold": 30},
-        readinessProbe={"exec": {"command": ["cat", "/flags/ready"]}, "periodSeconds": 1, "failureThreshold": 1},
-        livenessProbe={"exec": {"command": ["cat", "/flags/alive"]}, "periodSeconds": 1, "failureThreshold": 1},
+        startupProbe=_reads("started", failureThreshold=90),
+        readinessProbe=_reads("ready", failureThreshold=1),
+        livenessProbe=_reads("alive", failureThreshold=1),
     )
     kube.apply(pod("probed", main, volumes=[{"name": "flags", "emptyDir": {}}]))
     started = wait_for(
@@ -308,13 +330,14 @@ def test_probes_start_gate_ready_and_restart(cluster: LocalCluster, kube: Kubect
     (flags / "ready").unlink()
     wait_pod(kube, "probed", Ready="False")
     (flags / "ready").touch()
+    (flags / "started").unlink()  # a volume outlives its container: the next one is to be alive before it has started
     (flags / "alive").unlink()
 
     def restarted() -> dict | None:
         status = main_status(kube.get("pod", "probed"))
         return status if status["restartCount"] == 1 and status["ready"] else None
 
-    status = wait_for(restarted, "the restart", lambda: kube.get("pod", "probed"), seconds=30)
+    status = wait_for(restarted, "the restart", lambda: kube.get("pod", "probed"))
     assert status["lastState"]["terminated"]["exitCode"] == 143
 
 
@@ -332,9 +355,8 @@ def test_pods_outlive_an_outage_of_the_api_server(cluster: LocalCluster, kube: K
     wait_for(
         lambda: True if main_status(kube.get("pod", "crashes"))["restartCount"] == 1 else None,
         "the agent to report again",
-        seconds=30,
     )
-    kube.delete("pod", "stays", "--timeout=20s")
+    kube.delete("pod", "stays", "--timeout=90s")
 
 
 def test_an_eviction_deletes_the_pod_unless_a_budget_forbids_it(kube: Kubectl) -> None:
@@ -349,23 +371,17 @@ def test_an_eviction_deletes_the_pod_unless_a_budget_forbids_it(kube: Kubectl) -
     )
     for name in ("evicted", "kept"):
         wait_pod(kube, name, Ready="True")
-
-    def evict(name: str) -> str:
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": kube.namespace}}
-        path = f"/api/v1/namespaces/{kube.namespace}/pods/{name}/eviction"
-        return kube.run("create", "--raw", path, "-f", "-", stdin=json.dumps(body), check=False).stderr
-
-    assert evict("evicted") == ""
+    assert evict(kube, "evicted") == ""
     wait_gone(kube, "evicted")
-    assert "disruption budget" in evict("kept")
+    assert "disruption budget" in evict(kube, "kept")
 
 
 @pytest.fixture
 def second_node(cluster: LocalCluster) -> Iterator[str]:
     cluster.start_node("local-1")
     kubectl = cluster.kubectl()
-    kubectl.run("wait", "--for=create", "node/local-1", "--timeout=30s")
-    kubectl.run("wait", "--for=condition=Ready", "node/local-1", "--timeout=30s")
+    kubectl.run("wait", "--for=create", "node/local-1", "--timeout=90s")
+    kubectl.run("wait", "--for=condition=Ready", "node/local-1", "--timeout=90s")
     yield "local-1"
     cluster.stop_node("local-1")
     kubectl.delete("node", "local-1")
@@ -375,24 +391,24 @@ def test_a_drained_node_is_left_by_its_pods(cluster: LocalCluster, kube: Kubectl
     kube.run("cordon", "local-0")
     try:
         kube.apply(deployment("moves", 2, web()))
-        kube.rolled_out("moves", 30)
+        kube.rolled_out("moves")
         assert {found["spec"]["nodeName"] for found in kube.list("pods")} == {second_node}
     finally:
         kube.run("uncordon", "local-0")
-    kube.run("drain", second_node, "--timeout=30s")
-    kube.rolled_out("moves", 30)
+    kube.run("drain", second_node, "--timeout=90s")
+    kube.rolled_out("moves")
 
     def moved() -> bool | None:
         return True if {found["spec"]["nodeName"] for found in kube.list("pods")} == {"local-0"} else None
 
-    wait_for(moved, "the pods to move", lambda: kube.list("pods"), seconds=30)
+    wait_for(moved, "the pods to move", lambda: kube.list("pods"))
 
 
 def test_a_node_that_was_given_up_says_that_it_is_ready(cluster: LocalCluster) -> None:
     kubectl = cluster.kubectl()
     lost = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}
     kubectl.run("patch", "node", "local-0", "--subresource=status", "--type=strategic", "-p", json.dumps(lost))
-    assert kubectl.run("wait", "--for=condition=Ready", "node/local-0", "--timeout=30s").returncode == 0
+    assert kubectl.run("wait", "--for=condition=Ready", "node/local-0", "--timeout=90s").returncode == 0
 
 
 def test_an_agent_that_was_killed_starts_its_pods_anew(cluster: LocalCluster, kube: Kubectl, second_node: str) -> None:
@@ -414,13 +430,17 @@ def test_an_agent_that_was_killed_starts_its_pods_anew(cluster: LocalCluster, ku
         status = main_status(kube.get("pod", "again"))
         return status if status["containerID"] != before["containerID"] and status["ready"] else None
 
-    after = wait_for(again, "the new container", lambda: kube.get("pod", "again"), seconds=30)
+    after = wait_for(again, "the new container", lambda: kube.get("pod", "again"))
     assert after["restartCount"] == 1
     assert kube.get("pod", "done")["status"]["phase"] == "Succeeded"
     assert cluster.logs(kube.namespace, "broken") == "tried\n"
-    running = [line.split()[-1] for line in processes_of(folder) if line.startswith("sleep")]
-    assert sorted(running) == ["61", "62"]
-    kube.delete("pod", "again", "--timeout=20s")
+
+    def running() -> list[str]:
+        """Return what sleeps: a container is ready before its shell has started the two."""
+        return sorted(line.split()[-1] for line in processes_of(folder) if line.startswith("sleep"))
+
+    wait_for(lambda: True if running() == ["61", "62"] else None, "the processes of the new container alone", running)
+    kube.delete("pod", "again", "--timeout=90s")
     assert [line for line in processes_of(folder) if line.startswith("sleep")] == []
 
 
@@ -447,7 +467,7 @@ def test_the_command_starts_and_stops_a_cluster(tmp_path: Path) -> None:
         assert [node["status"]["capacity"]["nvidia.com/gpu"] for node in kubectl.list("nodes")] == ["3", "3"]
         kubectl.apply(pod("hello", shell("echo hello; exec sleep 60")))
         wait_pod(kubectl, "hello", Ready="True")
-        wait_for(lambda: True if command("logs", "hello").stdout == "hello\n" else None, "the output", seconds=10)
+        wait_for(lambda: True if command("logs", "hello").stdout == "hello\n" else None, "the output")
         assert "no pod default/other" in command("logs", "other").stderr
     finally:
         assert command("down").stdout == "stopped\n"

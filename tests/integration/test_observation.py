@@ -44,6 +44,7 @@ from support.operators import metrics
 from support.prometheus import Prometheus as PrometheusServer
 from support.prometheus import prometheus as running_prometheus
 from support.prometheus import until
+from support.routed import routers_know
 from support.tables import group, revision, slot, table
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -196,7 +197,7 @@ class Watching:
             DEPLOYMENT,
             pods={f"{DEPLOYMENT}-p{index}": self.since for index in (0, 1)},
             serving={container: since for container, since in self.serving.items() if container in current},
-            known=Measured(400_000, 9000, 900),
+            measured=Measured(400_000, 9000, 900),
             declared_bytes=len(SYSTEM.encode()),
         )
 
@@ -313,6 +314,7 @@ def test_the_load_of_a_sized_group_reaches_its_conditions_and_prometheus(
     made["spec"]["sizing"] = {"minReplicas": 1, "maxReplicas": 2}
     kube.apply(made)
     kube.wait_warm("sized", "1/1")
+    routers_know(kube, "sized")
     numbers = itertools.count()
 
     def active() -> dict[str, str] | None:

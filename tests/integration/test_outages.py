@@ -5,6 +5,7 @@ import time
 import pytest
 
 from promptgroup_local.kubectl import wait_for
+from support.evictions import wait_evicted
 from support.life import GROUP, Life, lives, unharmed
 
 pytestmark = pytest.mark.integration
@@ -29,7 +30,7 @@ def test_an_eviction_without_an_operator_harms_nobody(life: Life) -> None:
     with life.load.watched() as seen:
         operators.scale("deployment", "promptgroup-operator", 0)
         wait_for(lambda: True if operators.list("pods") == [] else None, "the operators to go")
-        life.evict(evicted)
+        wait_evicted(life.kube, evicted)
         life.gone([evicted])
         with life.load.watched():
             pass  # the router finds by itself that nobody is there

@@ -13,6 +13,7 @@ from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_local.kubectl import Kubectl
 from promptgroup_operator.api.prompt_group import parse_spec
 from support.brokenspecs import BROKEN
+from support.differences import wait_no_difference
 from support.groups import PROMPTS, group
 
 pytestmark = pytest.mark.integration
@@ -47,8 +48,7 @@ def test_what_is_planned_is_what_the_operator_makes(kube: Kubectl, namespace: st
         kube.apply(*wanted)
         replicas = wanted[-1]["spec"]["replicas"]
         kube.wait_warm(wanted[-1]["metadata"]["name"], f"{replicas}/{replicas}")
-        shown = kube.run("diff", *SERVER_SIDE, "-f", "-", stdin=planned, check=False)
-        assert (shown.returncode, shown.stdout) == (0, "")
+        wait_no_difference(kube, *SERVER_SIDE, "-f", "-", stdin=planned)
         other = planned.replace("maxSurge: 1", "maxSurge: 2")
         assert kube.run("diff", *SERVER_SIDE, "-f", "-", stdin=other, check=False).returncode == 1
 

@@ -14,13 +14,14 @@ pytestmark = pytest.mark.integration
 WANTED = ("container-seccomp-profile", "container-ports-check")
 """Checks that are not made by default."""
 EVERY = ""
-OPERATOR, ENGINES = "promptgroup-operator", "promptgroup-engines"
+OPERATOR, ENGINES, WORKERS = "promptgroup-operator", "promptgroup-engines", "promptgroup-engine-workers"
 LEFT_OUT = {
     ("container-image-pull-policy", EVERY): "a tag is never moved; with Always a start would need the registry",
     ("container-ephemeral-storage-request-and-limit", EVERY): "nothing is written: read-only root, volumes in memory",
     ("deployment-has-host-podantiaffinity", EVERY): "spread over hosts and zones by topologySpreadConstraints instead",
     ("pod-probes", OPERATOR): "nobody sends it requests: one that is alive is ready",
     ("networkpolicy-targets-pod", ENGINES): "the operator makes the pods that it is for",
+    ("networkpolicy-targets-pod", WORKERS): "the operator makes the pods that it is for",
     ("networkpolicy-targets-pod", f"{OPERATOR}-to-engines"): "the operator makes the pods that it is for",
     ("networkpolicy-targets-pod", f"{OPERATOR}-to-router"): "routers come from a folder of their own",
 }

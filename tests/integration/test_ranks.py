@@ -12,6 +12,7 @@ from promptgroup_local import lab
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
 from support.rankedturns import LEAST, converse, words
+from support.routed import routers_know
 
 pytestmark = pytest.mark.integration
 
@@ -49,8 +50,8 @@ def test_each_rank_is_proven_and_sessions_stay_on_theirs(kube: Kubectl, operator
     assert [slot["ranks"] for slot in revision["slots"]] == [RANKS, RANKS]
     assert revision["engine"]["unrankedAPIs"] == ["responses"]
 
+    routers_know(kube, "ranks")
     url = lab.router_url(kube)
-    wait_for(lambda: urllib3.request("GET", f"{url}/v1/models", timeout=5).json()["data"], "the table")
     found = converse(url, PROMPTS["a"])
     homes = Counter(place for places in found.served.values() for place in places)
     print(f"hit rate {found.share:.1%}, homes {dict(homes)}")  # noqa: T201 - shown by pytest -s
@@ -70,8 +71,8 @@ def test_where_a_rank_dies_no_answer_is_called_whole_that_is_not(kube: Kubectl, 
     lab.install_router(kube)
     kube.apply(ranked("dying", 2))
     kube.wait_warm("dying", "2/2")
+    routers_know(kube, "dying")
     url = lab.router_url(kube)
-    wait_for(lambda: urllib3.request("GET", f"{url}/v1/models", timeout=5).json()["data"], "the table")
     http = urllib3.PoolManager(maxsize=16, block=False)
 
     def begin(session: int) -> Any:

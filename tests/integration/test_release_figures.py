@@ -17,7 +17,7 @@ from promptgroup_local.load.client import Outcome, Target
 from promptgroup_local.load.workload import Conversation, Task
 from support.groups import PROMPTS, group
 from support.load import Load, endless
-from support.routed import routed
+from support.routed import routed, routers_know
 
 pytestmark = pytest.mark.integration
 
@@ -53,6 +53,7 @@ def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
     with routed(cluster, "figures") as kubectl:
         kubectl.apply(released("a"))
         kubectl.wait_warm(NAME, "3/3")
+        routers_know(kubectl, NAME)
         yield kubectl
 
 

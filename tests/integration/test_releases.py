@@ -11,7 +11,7 @@ from support.load import Seen
 
 pytestmark = pytest.mark.integration
 
-CANARY = {"steps": [{"weight": 50, "pause": "2s"}], "maxSurge": 9}
+CANARY = {"steps": [{"weight": 50, "pause": "5s"}], "maxSurge": 9}
 """One step, which the judge ends as soon as it has seen enough; room for the prompts of the tests before."""
 TOLERANT = {"minRequests": 20, "maxTtftRisePercent": 300, "maxHitRateDropPercent": 50}
 """For engines that do alike, on a machine that others use."""

@@ -1,6 +1,7 @@
 """Superseded revisions under load that never ends, and replicas whose requests outlast their drain."""
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,6 +12,7 @@ from promptgroup_local import lab
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
 from support.load import sessions_by_name
+from support.routed import routers_know
 
 pytestmark = pytest.mark.integration
 
@@ -37,6 +39,7 @@ def test_three_releases_under_endless_load_leave_one_revision_with_replicas(kube
     lab.install_router(kube)
     kube.apply(busy("a"))
     kube.wait_warm(NAME, "2/2")
+    routers_know(kube, NAME)
     with sessions_by_name(lab.router_url(kube), NAME, batch=24, turns=1, concurrency=12) as outcomes:
         for letter in "bcd":
             before = kube.get("promptgroup", NAME)["status"]["fingerprint"]  # type: ignore[index]
@@ -52,13 +55,18 @@ def test_three_releases_under_endless_load_leave_one_revision_with_replicas(kube
     assert [each.error for each in outcomes if each.failed] == []
 
 
-async def _long_answer(url: str) -> int:
-    """Ask an engine for an answer of minutes; returns the bytes that came before it was cut."""
+async def _long_answer(url: str, begun: threading.Semaphore) -> int:
+    """Ask an engine for an answer of minutes; returns the bytes that came before it was cut.
+
+    It releases `begun` once there are some.
+    """
     body = {"model": "tiny", "messages": [{"role": "user", "content": "go on"}], "stream": True, "max_tokens": 4000}
     came = 0
     try:
         async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/chat/completions", json=body) as answer:
             async for chunk in answer.content.iter_any():
+                if not came:
+                    begun.release()
                 came += len(chunk)
     except aiohttp.ClientError:
         pass
@@ -75,11 +83,14 @@ def test_a_replica_goes_at_its_drain_timeout_whatever_still_runs_on_it(kube: Kub
     kube.wait_warm("drains", "2/2")
     urls = [lab.engine_url(each) for each in lab.engine_pods(kube, "drains")]
 
+    begun = threading.Semaphore(0)
+
     async def both() -> list[int]:
-        return await asyncio.gather(*(_long_answer(url) for url in urls))
+        return await asyncio.gather(*(_long_answer(url, begun) for url in urls))
 
     with ThreadPoolExecutor(1) as executor:
         running = executor.submit(asyncio.run, both())
+        assert all(begun.acquire(timeout=60) for _ in urls)
         kube.apply(sized(1, "10s"))
         wait_for(
             lambda: True if len(lab.engine_pods(kube, "drains")) == 1 else None,

@@ -21,6 +21,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 TAKEN_BACK = Right("apps", "replicasets", "get")
 """Asked for where a change of the engine that made no replica warm is taken back, when another prompt replaces it."""
+SEVERAL_NODES = {
+    Right("leaderworkerset.x-k8s.io", "leaderworkersets", verb) for verb in ("create", "delete", "get", "patch")
+}
+"""Asked for by groups of several nodes alone, whose controller is not here. `test_nodes` has it, and the same role."""
 OWNERS = Right("promptgroup.dev", "promptgroups/finalizers", "update")
 ADOPTED = Right("promptgroup.dev", "promptroutes", "delete")
 """Both are asked for by an admission plugin, on behalf of who makes an object that blocks its owner's deletion, or
@@ -77,14 +81,18 @@ def everything(kube: Kubectl) -> None:
         kube.apply(*from_object(name, kind, PROMPTS[letter]))
     for name in ("maps", "secrets"):
         kube.wait_warm(name, "1/1")
-    kube.patch("promptgroup", "maps", {"spec": {"replicas": 2, "gateway": {}}})
+    weights = {"image": "registry.example.com/models/tiny:1", "prefetch": True}
+    where = {"spec": {"nodeSelector": {"kubernetes.io/os": "linux"}}}
+    engine = {"weights": weights, "template": where}
+    kube.patch("promptgroup", "maps", {"spec": {"replicas": 2, "gateway": {}, "engine": engine}})
     kube.wait_warm("maps", "2/2")
     old = {name: (kube.get("promptgroup", name) or {})["status"]["revision"] for name in ("maps", "secrets")}
     for name, kind, letter in (("maps", "ConfigMap", "c"), ("secrets", "Secret", "d")):
         kube.apply(*from_object(name, kind, PROMPTS[letter]))
     kube.wait_condition("maps", "GatewayProgrammed", "False", "NoParent")
-    kube.patch("promptgroup", "maps", {"spec": {"gateway": None}})
+    kube.patch("promptgroup", "maps", {"spec": {"gateway": None, "engine": {"weights": {"prefetch": False}}}})
     gone(kube, "inferencepool", "maps")
+    gone(kube, "daemonset", "maps-weights")
     for name, kind in (("maps", "configmap"), ("secrets", "secret")):
         for each in ("deployment", "poddisruptionbudget", kind):
             gone(kube, each, f"{name}-{old[name]}")
@@ -102,6 +110,7 @@ def test_every_right_is_used_and_none_is_missing(installed: Installed, cluster: 
     asked = list(audit.requests(cluster.folder / "audit", installed.since))
     parties = {
         audit.user(installed.home.namespace, "promptgroup-operator"): audit.granted(installed.home, *installed.roles)
+        - SEVERAL_NODES
         - {OWNERS, ADOPTED, TAKEN_BACK},
         audit.user(installed.kube.namespace, "promptgroup-router"): audit.granted(
             installed.kube, "role/promptgroup-router", "role/promptgroup-router-secrets"

@@ -103,13 +103,47 @@ def test_samples_come_up_as_they_are_written_and_show_their_features(kube: Kubec
     assert TOKEN not in json.dumps(pod)
 
 
+def test_the_sample_of_claims_and_a_queue_gets_devices_by_claims(kube: Kubectl, operator: None) -> None:
+    """The scheduler allocates what a driver would have announced. Kueue is not here: its label is on the pods."""
+    made = sample("queue-and-claims")
+    name = group_of(made)["metadata"]["name"]
+    [node, *_] = [item["metadata"]["name"] for item in kube.list("nodes")]
+    driver = "gpu.nvidia.com"
+    selectors = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    everywhere = kube.within("")
+    announced: list[dict[str, Any]] = [
+        _device_object("DeviceClass", driver, {"selectors": selectors}),
+        _device_object("ResourceSlice", f"{node}-gpus", {
+            "driver": driver, "nodeName": node, "pool": pool, "devices": [{"name": "gpu-0"}],
+        }),
+    ]  # fmt: skip
+    kube.apply(*made)
+    try:
+        everywhere.apply(*announced)
+        kube.wait_warm(name, f"{REPLICAS}/{REPLICAS}")
+        [pod] = lab.engine_pods(kube, name)
+        assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+        [claim] = kube.list("resourceclaims.resource.k8s.io")
+        [result] = claim["status"]["allocation"]["devices"]["results"]
+        assert (result["driver"], result["device"]) == (driver, "gpu-0")
+        assert [user["name"] for user in claim["status"]["reservedFor"]] == [pod["metadata"]["name"]]
+    finally:
+        for item in announced:
+            everywhere.run("delete", item["kind"].lower(), item["metadata"]["name"], "--ignore-not-found")
+
+
+def _device_object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
 def test_the_sample_of_a_release_goes_through_its_steps_to_the_end(kube: Kubectl, operator: None) -> None:
     """The sample as it is, but for its times, and for how many requests its judge wants to see."""
     wanted = group_of(sample("release"))
     name, rollout = wanted["metadata"]["name"], wanted["spec"]["rollout"]
     steps = [each["weight"] for each in rollout["steps"]]
     for each in rollout["steps"]:
-        each["pause"] = "2s"
+        each["pause"] = "5s"  # long enough to be seen by who polls
     rollout |= {"retireAfter": "5s", "judge": rollout["judge"] | {"minRequests": 10, "maxTtftRisePercent": 1000}}
     lab.install_router(kube)
     kube.apply(wanted)
@@ -128,7 +162,7 @@ def test_the_sample_of_a_release_goes_through_its_steps_to_the_end(kube: Kubectl
         wanted["spec"]["prompt"]["system"] += "You answer in the customer's language.\n"
         kube.apply(wanted)
         wait_for(lambda: _weights(kube, name) != [100] or None, "the release to begin")
-        wait_for(promoted, "the new text to take over, and the old one to retire", lambda: seen, 120)
+        wait_for(promoted, "the new text to take over, and the old one to retire", lambda: seen, 180)
     assert all(sorted([weight, 100 - weight]) in seen for weight in steps), seen
     assert [each.error for each in outcomes if each.failed] == []
 
@@ -152,7 +186,8 @@ def test_the_samples_of_a_pool_of_sizing_and_of_an_autoscaler_show_what_they_are
         [pod] = lab.engine_pods(kube, name)
         engine, found = lab.engine_url(pod), []
         with urllib3.PoolManager(retries=False, timeout=20) as http:
-            assert http.request("POST", f"{engine}/reset_prefix_cache").status == 200
+            reset = f"{engine}/reset_prefix_cache"
+            wait_for(lambda: http.request("POST", reset).json()["success"] or None, "the GPU to be emptied")
             messages = [{"role": "system", "content": pooled["spec"]["prompt"]["system"]}]
             body = {"model": pooled["spec"]["model"], "messages": [*messages, {"role": "user", "content": "hi"}]}
             answer = http.request("POST", f"{engine}/v1/chat/completions", json=body | {"max_tokens": 1}).json()

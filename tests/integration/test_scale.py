@@ -37,14 +37,17 @@ def warm(made: Fleet, running: OperatorProcess) -> Fleet:
     """The fleet, warm and routed."""
     made.observe("default")
     made.create("default", GROUPS, REPLICAS)
-    wait_for(lambda: made.settled("default", GROUPS) or None, "the fleet to be warm")
+    wait_for(lambda: made.settled(GROUPS) or None, "the fleet to be warm")
     return made
 
 
 def test_every_pod_of_a_fleet_is_warm_before_it_is_routed(warm: Fleet) -> None:
-    journeys = list(warm.pods.values())
-    assert len(journeys) == GROUPS * REPLICAS
-    assert all(each.ready and each.warm and each.routed for each in journeys)
+    def arrived() -> bool | None:
+        """Return True once the watches have told of the last step of each pod."""
+        return True if all(each.ready and each.warm and each.routed for each in list(warm.pods.values())) else None
+
+    wait_for(arrived, "the watches to tell of all pods", lambda: list(warm.pods.items()))
+    assert len(warm.pods) == GROUPS * REPLICAS
 
 
 def test_at_rest_the_operator_asks_nothing_of_the_api_server_but_its_watches(warm: Fleet) -> None:

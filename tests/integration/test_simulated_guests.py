@@ -28,7 +28,7 @@ from promptgroup_research.simulator.world import World
 from support.groups import group, guest
 from support.life import cold
 from support.operators import REPLICAS, set_operators
-from support.routed import routed
+from support.routed import routed, routers_know
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -116,6 +116,7 @@ def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
             return [name for name in NAMES if status.get(name, {}).get("warm") != f"{ENGINES}/{ENGINES}"]
 
         wait_for(lambda: True if not cold() else None, "guests to be warm", lambda: cold()[:5], seconds=300)
+        routers_know(kube, HOST, *NAMES)
         yield kube
 
 

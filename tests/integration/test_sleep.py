@@ -24,7 +24,7 @@ from promptgroup_operator.base.timestamps import rfc3339
 from support.groups import PROMPTS, group, guest
 from support.life import cold
 from support.operators import is_ready, operator_process
-from support.routed import reason
+from support.routed import reason, routers_know
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -165,6 +165,7 @@ def test_a_group_that_nobody_asks_falls_asleep(cluster: LocalCluster, kube: Kube
     with operator_process(cluster, kube.namespace, quick=True):
         kube.apply(sleeper())
         kube.wait_warm(NAME, "1/1")
+        routers_know(kube, NAME)
         assert found.ask().status == 200
         found.asleep(MINUTES)
         assert found.sleep()["since"]
@@ -275,6 +276,42 @@ def test_requests_that_wait_in_two_routers_are_all_answered(group_asleep: Sleepi
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda number: group_asleep.ask(number, url=routers[number % 2]), range(20)))
     assert {each.status for each in answers} == {200}
+    assert group_asleep.generations() == before + 1
+    assert group_asleep.cold() == 0
+
+
+def test_a_router_that_restarts_loses_those_whom_it_holds_and_they_are_served_when_they_try_again(
+    group_asleep: Sleeping,
+) -> None:
+    kube = group_asleep.kube
+    before = group_asleep.generations()
+    kube.run("scale", "deployment", ROUTER, "--replicas=1")
+
+    def only() -> str | None:
+        routers = [pod["metadata"]["name"] for pod in kube.list("pods", f"app.kubernetes.io/name={ROUTER}")]
+        return routers[0] if len(routers) == 1 else None
+
+    router = wait_for(only, "one router")
+    [node] = [item["metadata"]["name"] for item in kube.list("nodes")]
+    kube.run("cordon", node)  # so that no replica is there before the router is gone
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            lost = pool.submit(group_asleep.ask)
+            wait_for(lambda: True if group_asleep.held() or lost.done() else None, "it to be held")
+            group_asleep.cluster.kill_pod(kube.namespace, router, "router")
+            with pytest.raises(urllib3.exceptions.ProtocolError):
+                lost.result()
+    finally:
+        kube.run("uncordon", node)
+
+    def again() -> Answer | None:
+        try:
+            answer = group_asleep.ask(1)
+        except urllib3.exceptions.HTTPError:
+            return None  # the router does not listen yet
+        return answer if answer.status == 200 else None
+
+    wait_for(again, "an answer of the router that is new", group_asleep.sleep)
     assert group_asleep.generations() == before + 1
     assert group_asleep.cold() == 0
 

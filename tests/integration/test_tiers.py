@@ -1,6 +1,9 @@
 """KV tiers behind stand-in engines: counted to the token, told apart from the GPU, and missed by nobody."""
 
+import signal
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +14,7 @@ from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
+from promptgroup_local.ports import free_ports
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.load.engine_history import EngineHistory
@@ -47,17 +51,47 @@ def proof(kube: Kubectl, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("engine", SMALL)
-def test_what_a_tier_brought_is_counted_and_told_to_the_token(engine: str, kube: Kubectl, operator: None) -> None:
+def test_what_a_tier_brought_is_counted_and_told_to_the_token(
+    engine: str, cluster: LocalCluster, kube: Kubectl, no_operator: None
+) -> None:
     wanted = group("tiered", replicas=1, args=SMALL[engine], cache=MEMORY)
     wanted["spec"]["engine"]["type"] = engine
-    kube.apply(wanted)
-    kube.wait_warm("tiered", "1/1")
-    (pod,) = lab.engine_pods(kube, "tiered")
-    assert "KV tier" not in proof(kube, pod["metadata"]["name"])["message"]
+    with operator_process(cluster, kube.namespace) as (operator, _):
+        kube.apply(wanted)
+        kube.wait_warm("tiered", "1/1")
+        (pod,) = lab.engine_pods(kube, "tiered")
+        assert "KV tier" not in proof(kube, pod["metadata"]["name"])["message"]
+        with stopped(operator):  # it would look after a prefix that others press, and the engine would count that
+            asked_to_the_token(pod, engine)
+
+        def shares() -> dict[str, Any] | None:
+            found: dict[str, Any] = kube.get("promptgroup", "tiered")["status"]["cache"]
+            return found if "tierHitRate" in found else None
+
+        found = wait_for(shares, "hit rates by tier")
+    assert [each["tier"] for each in found["tiers"]] == ["GPU", "Memory"]
+    assert found["tiers"][1]["capacity"] == "1Gi"
+    assert int(found["tierHitRate"][:-1]) > 0
+    assert found["tiers"][1]["hitRate"] == found["tierHitRate"]  # by the engine's word, which is its memory
+
+
+@contextmanager
+def stopped(process: subprocess.Popen) -> Iterator[None]:
+    """A process that does nothing while the context lasts."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def asked_to_the_token(pod: dict[str, Any], engine: str) -> None:
+    """Ask an engine for more than its GPU holds; what it counts is what the answers say."""
     engines, rates, container = EngineClient(), EngineHistory(), ContainerId("c")
     dialect = next(each for kind, each in DIALECTS.items() if kind.value == engine)
     address = lab.engine_url(pod).removeprefix("http://")
-    before = engines.read(address, dialect)
+    # what the operator asked for before may still run
+    before = wait_for(lambda: None if (found := engines.read(address, dialect)).busy else found, "the engine to rest")
     rates.add(container, before, datetime.now(UTC))
     asked = [used(pod, PROMPTS[letter], f"what is rule {turn}?") for turn in range(3) for letter in "ab"]
     after = engines.read(address, dialect)
@@ -69,16 +103,6 @@ def test_what_a_tier_brought_is_counted_and_told_to_the_token(engine: str, kube:
     assert brought > 0
     assert rates.rates([container]) == (cached / prompt, brought / prompt)
 
-    def shares() -> dict[str, Any] | None:
-        found: dict[str, Any] = kube.get("promptgroup", "tiered")["status"]["cache"]
-        return found if "tierHitRate" in found else None
-
-    found = wait_for(shares, "hit rates by tier")
-    assert [each["tier"] for each in found["tiers"]] == ["GPU", "Memory"]
-    assert found["tiers"][1]["capacity"] == "1Gi"
-    assert int(found["tierHitRate"][:-1]) > 0
-    assert found["tiers"][1]["hitRate"] == found["tierHitRate"]  # by the engine's word, which is its memory
-
 
 def test_a_prefix_that_only_the_tier_has_left_is_told_as_lost_by_the_gpu(
     cluster: LocalCluster, kube: Kubectl, crds: None, no_operator: None
@@ -87,7 +111,11 @@ def test_a_prefix_that_only_the_tier_has_left_is_told_as_lost_by_the_gpu(
         kube.apply(group("copied", replicas=1, cache=MEMORY, env={"VLLM_SERVER_DEV_MODE": "1"}))
         kube.wait_warm("copied", "1/1")
         (pod,) = lab.engine_pods(kube, "copied")
-        assert http.request("POST", f"{lab.engine_url(pod)}/reset_prefix_cache").status == 200
+        reset = f"{lab.engine_url(pod)}/reset_prefix_cache"
+        wait_for(
+            lambda: http.request("POST", reset).json()["success"] or None,
+            "the cache to be reset: an engine refuses while a request runs",
+        )
 
         def lost() -> dict[str, Any] | None:
             found = proof(kube, pod["metadata"]["name"])
@@ -100,7 +128,8 @@ def test_a_prefix_that_only_the_tier_has_left_is_told_as_lost_by_the_gpu(
 
 
 def test_engines_wait_for_their_pool_and_serve_on_without_it(kube: Kubectl, operator: None) -> None:
-    with pool_at(0) as port:
+    (port,) = free_ports(1)  # that it has again afterwards: the kernel gives none of these to a connection meanwhile
+    with pool_at(port):
         address = f"127.0.0.1:{port}"
         kube.apply(
             group("pooled", replicas=1, cache={"pool": {"type": "LMCache", "address": address, "monitor": address}})

@@ -71,7 +71,7 @@ def test_a_request_that_names_the_group_gets_the_prompt_put_in_front(kube: Kubec
 
 
 def test_a_request_by_an_alias_of_the_model_is_one_by_the_model(kube: Kubectl) -> None:
-    assert kube.condition("polite", "AliasesServed")["status"] == "True"
+    kube.wait_condition("polite", "AliasesServed", "True")
     assert json.loads(get(kube, "/v1/models/gpt-4o")[1])["root"] == "tiny"
     # the engine knows nothing but its own name
     status, answer, headers = post(kube, chat(PROMPTS["a"], "what is rule 9?", model="gpt-4o"))

@@ -16,6 +16,7 @@ from promptgroup_operator.engines.dialects.vllm import VLLM
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.world.load import PERIOD
+from support.atrest import wait_unwritten
 from support.groups import PROMPTS, group
 from support.operators import operator_process
 
@@ -91,17 +92,19 @@ def test_touches_that_find_the_prefix_write_nothing(kube: Kubectl, cluster: Loca
         kube.wait_warm("calm", "2/2")
         kube.wait_condition("calm", "Progressing", "False")
         kube.wait_condition("calm", "CacheEffective", "Unknown")
-        pods, before = lab.engine_pods(kube, "calm"), versions(kube)
-        sent = [counted(pod, "standin_requests", "warmup") for pod in pods]
+        pods = lab.engine_pods(kube, "calm")
 
-        def touches() -> list[float]:
-            """Return how often each was asked since."""
-            return [counted(pod, "standin_requests", "warmup") - sent[place] for place, pod in enumerate(pods)]
+        def touched() -> None:
+            """Wait until each was asked twice since."""
+            sent = [counted(pod, "standin_requests", "warmup") for pod in pods]
+            touches = lambda: [  # noqa: E731
+                counted(pod, "standin_requests", "warmup") - before for pod, before in zip(pods, sent, strict=True)
+            ]
+            wait_for(lambda: min(touches()) >= 2 or None, "two touches of each", touches)
 
-        wait_for(lambda: min(touches()) >= 2 or None, "two touches of each", touches)
+        wait_unwritten(lambda: versions(kube), touched, "touches that write nothing")
         for pod in pods:
             assert counted(pod, "standin_cold_prefix_requests", "warmup") == 1  # the warm-up itself
-        assert versions(kube) == before
 
 
 def test_a_cache_that_was_reset_is_warmed_again_and_told_of(
@@ -111,6 +114,7 @@ def test_a_cache_that_was_reset_is_warmed_again_and_told_of(
         kube.apply(group("reset", replicas=2, env={"VLLM_SERVER_DEV_MODE": "1"}))
         kube.wait_warm("reset", "2/2")
         kube.wait_condition("reset", "Progressing", "False")
+        kube.rolled_out(f"reset-{(kube.get('promptgroup', 'reset') or {})['status']['revision']}")
         pod, other = lab.engine_pods(kube, "reset")
         name = pod["metadata"]["name"]
         before = {key: version for key, version in versions(kube).items() if key.startswith(("PromptRoute", "Deploy"))}
@@ -142,15 +146,17 @@ def test_a_prefix_that_is_evicted_again_and_again_is_told_as_a_cache_too_small(
         (pod,) = lab.engine_pods(kube, "pressed")
         name = pod["metadata"]["name"]
 
-        def evict() -> None:
-            """Fill the cache with other prompts until the prefix cannot be there any more."""
+        def presses(reason: str) -> dict | None:
+            """Fill the cache with other prompts, after which the prefix cannot be there, until a loss is told so.
+
+            It looks after each of them: on a slow machine two losses may be found while all of them are asked.
+            """
             for letter in "bcdefgh":
                 ask(pod, PROMPTS[letter])
-
-        def presses(reason: str) -> dict | None:
-            evict()
-            found = warm_condition(kube, name)
-            return found if found["reason"] == reason else None
+                found = warm_condition(kube, name)
+                if found["reason"] == reason:
+                    return found
+            return None
 
         first = wait_for(lambda: presses("PrefixEvicted"), "the first loss", lambda: warm_condition(kube, name))
         assert "other requests evicted the rest" in first["message"]

@@ -14,7 +14,7 @@ from promptgroup_local.load.workload import Task
 from support.groups import PROMPTS, group
 from support.life import cold, unharmed
 from support.load import Load, Seen, endless
-from support.routed import routed
+from support.routed import routed, routers_know
 
 pytestmark = pytest.mark.integration
 
@@ -31,6 +31,7 @@ def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
     with routed(cluster, "tight") as kube:
         kube.apply(tight("a"))
         kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
+        routers_know(kube, GROUP)
         yield kube
 
 

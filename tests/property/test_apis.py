@@ -91,7 +91,11 @@ BODY = st.dictionaries(FIELDS, JSON, max_size=7)
 DECLARED = canonical_tools(
     [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 )
-PROMPTS = [preamble(Prompt("Sys", "")), preamble(Prompt("", DECLARED)), preamble(Prompt("Sys", DECLARED))]
+PROMPTS = [
+    preamble(Prompt("Sys", ""), "m"),
+    preamble(Prompt("", DECLARED), "m"),
+    preamble(Prompt("Sys", DECLARED), "m"),
+]
 JSON_ENDPOINTS = [each for path, each in ENDPOINTS.items() if b"transcriptions" not in path and b"transl" not in path]
 
 
@@ -180,7 +184,7 @@ def cpu_seconds(path: bytes, body: bytes) -> float:
         before, rounds = time.process_time(), 0
         while (spent := time.process_time() - before) < 0.02 or not rounds:
             for api in (anthropic, responses):
-                api._tool_forms._known.clear()  # a list that is remembered costs nothing the second time
+                api._tool_forms._by_text.clear()  # a list that is remembered costs nothing the second time
             parsed(path, body)
             rounds += 1
         best = min(best, spent / rounds)

@@ -33,7 +33,7 @@ from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.moves import Moves
-from promptgroup_router.routing.points import ProcessFeatures
+from promptgroup_router.routing.process_points import ProcessFeatures
 from promptgroup_router.routing.route import Rewrite, Route
 from support.builders import NOW, goal, pod
 from support.builders import revision as operated

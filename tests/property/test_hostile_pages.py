@@ -121,7 +121,7 @@ def test_no_figures_of_an_engine_end_the_pass_of_its_group(data, kind):
     key, history = Key("chat", "support"), EngineHistory()
     for seconds, each in ((40, then), (5, last)):
         history.add(replica.container_id, each, NOW - timedelta(seconds=seconds), (key, rev.fingerprint))
-    found = history.found([replica.container_id])
+    found = history.found_tokens([replica.container_id])
     load = history.load((key, rev.fingerprint), {replica.container_id: NOW - timedelta(hours=1)}, measured, NOW)
     sizing = data.draw(st.sampled_from([{"replicas": 1}, {"replicas": None, "sizing": {"maxReplicas": 5}}]))
     hit_rate, tier_hit_rate = found.rates

@@ -14,9 +14,9 @@ from promptgroup_operator.kube.api_server import object_path
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.observe.group_reader import GroupReader
 from promptgroup_operator.observe.unwatched import UnwatchedObjects
-from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.world.trimmed import trimmed
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.feed.secret_feed import FolderSecrets, KubeSecrets, SecretError
 from support.builders import CREATED
@@ -55,7 +55,7 @@ def observed(spec):
     stores = {kind: Store(kind, lambda _: None) for kind in KINDS}
     metadata = {"namespace": "chat", "name": "support", "uid": "u", "generation": 1, "creationTimestamp": CREATED}
     stored = {"metadata": {**metadata, "resourceVersion": "1"}, "spec": spec}
-    show(stores["PromptGroup"], [kept(stored, "PromptGroup")], "1")
+    show(stores["PromptGroup"], [trimmed(stored, "PromptGroup")], "1")
     api = Api()
     with contextlib.suppress(StoredSpecError):
         GroupReader(api, stores).observe(KEY)

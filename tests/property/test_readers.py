@@ -24,7 +24,7 @@ from promptgroup_operator.load import promql, router_metrics
 from promptgroup_operator.plan.prompt import _Ref, _tools
 from promptgroup_operator.rollout import annotations
 from promptgroup_operator.world import engine_facts
-from promptgroup_operator.world.kept import kept
+from promptgroup_operator.world.trimmed import trimmed
 from promptgroup_router.apis import request, structure
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.apis.usage import MessagesTail
@@ -84,7 +84,7 @@ def of_group(body):
         found = nesting.parse(text)
     except ValueError:  # as the client of the API server takes it
         return
-    kept(found, "PromptGroup")
+    trimmed(found, "PromptGroup")
 
 
 READERS = {

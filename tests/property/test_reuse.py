@@ -51,12 +51,12 @@ def traces(draw):
 @given(traces(), st.integers(1, 200))
 def test_a_curve_is_right_at_every_size(requests, size):
     found = curve(requests)
-    assert round(found.found(size) * found.prompt_tokens) == played(requests, size)
+    assert round(found.hit_rate(size) * found.prompt_tokens) == played(requests, size)
 
 
 @given(traces())
 def test_more_room_never_finds_less(requests):
     found = curve(requests)
-    shares = [found.found(size) for size in range(0, 400, 7)]
+    shares = [found.hit_rate(size) for size in range(0, 400, 7)]
     assert shares == sorted(shares)
     assert shares[-1] <= found.most

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from promptgroup_contract.table import SlotState
 from promptgroup_operator.plan.slots import assign, leaving
-from promptgroup_operator.rollout.kept_slots import keep_order, ring
+from promptgroup_operator.rollout.retained_slots import keep_order, ring
 from promptgroup_operator.world.samples import SlotUse
-from promptgroup_operator.world.snapshot import holders
+from promptgroup_operator.world.snapshot import LEADER_WORKER_SET, holders
 from support.builders import ago, cold, pod, restarted, revision
 
 MAKERS = st.sampled_from([pod, pod, pod, cold, restarted])
@@ -167,3 +167,37 @@ def test_without_figures_the_highest_of_equals_go(found, size):
     standing = sorted(each.slot for each in holders(quiet.pods).values() if each.draining_since is None)
     if size <= len(standing):
         assert ring(keep_order(quiet), size) == set(standing[:size])
+
+
+# --- of a LeaderWorkerSet --------------------------------------------------------------------------------------
+
+
+@st.composite
+def leader_worker_sets(draw):
+    """Its leaders have ordinals, in any order of slots."""
+    found = draw(revisions())
+    ordinals = draw(st.permutations(range(len(found.pods))))
+    leaders = [replace(each, ordinal=ordinal) for each, ordinal in zip(found.pods, ordinals, strict=True)]
+    return replace(found, workload=LEADER_WORKER_SET, pods=tuple(leaders))
+
+
+@given(leader_worker_sets(), SIZES)
+def test_a_leader_whose_slot_stays_has_a_lower_ordinal_than_any_whose_slot_leaves(found, size):
+    held = holders(found.pods)
+    made = ring(keep_order(found), size)
+    assert len(made) == size
+    kept = [held[slot].ordinal for slot in made & held.keys()]
+    gone = [held[slot].ordinal for slot in held.keys() - made]
+    assert not kept or not gone or max(kept) < min(gone)
+
+
+@given(leader_worker_sets(), SIZES)
+def test_the_leaders_of_the_slots_that_leave_are_those_that_a_stateful_set_removes(found, size):
+    """All leaders hold a slot, as in a group at rest that shrinks."""
+    leaders = [
+        replace(each, slot=slot, deleting=False, ordinal=len(found.pods) - 1 - slot)
+        for slot, each in enumerate(found.pods)
+    ]
+    rest = replace(found, pods=tuple(leaders), slots={each.slot: SlotState.READY for each in leaders})
+    made = ring(keep_order(rest), min(size, len(leaders)))
+    assert {each.ordinal for each in leaders if each.slot in made} == set(range(min(size, len(leaders))))

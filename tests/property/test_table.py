@@ -55,6 +55,7 @@ revisions = st.builds(
         st.integers(0, 10**6),
         unranked=st.frozensets(words, max_size=3),
     ),
+    served_apis=st.none() | st.frozensets(words, max_size=3),
     prompt_from=st.none() | st.builds(PromptRef, st.sampled_from(["ConfigMap", "Secret"]), words),
     lends=st.booleans(),
     prompt=st.none() | st.builds(Prompt, text, text),

@@ -45,6 +45,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"engine": {"image": "engine", "weights": {"claimName": "weights", "pullPolicy": "Always"}}},
         "spec.engine.weights.pullPolicy: engine.weights.pullPolicy is about images",
     ),
+    "weights of a claim that nodes pull ahead": (
+        {"engine": {"image": "engine", "weights": {"claimName": "weights", "prefetch": True}}},
+        "spec.engine.weights.prefetch: engine.weights.prefetch is about images",
+    ),
     "an adapter of two sources": (
         {
             "engine": {"image": "x", "adapters": {"claimName": "a"}},
@@ -57,12 +61,15 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "spec.adapter: adapter.source.folder is on a volume, and the engine has none",
     ),
     "an adapter of an engine that has none": (
-        {"engine": {"image": "x", "type": "SGLang"}, "adapter": {"name": "tone", "source": {"huggingFace": "a/b"}}},
-        "spec.adapter: adapter is set, and adapters are served by engines of type vLLM only",
+        {
+            "engine": {"image": "x", "type": "TensorRTLLM"},
+            "adapter": {"name": "tone", "source": {"huggingFace": "a/b"}},
+        },
+        "spec.adapter: adapter is set, and adapters are served by engines of types vLLM and SGLang only",
     ),
     "room for adapters in an engine that has none": (
-        {"engine": {"image": "x", "type": "SGLang", "adapters": {}}},
-        "spec.engine.adapters: engine.adapters is set, and adapters are loaded by engines of type vLLM only",
+        {"engine": {"image": "x", "type": "TensorRTLLM", "adapters": {}}},
+        "spec.engine.adapters: engine.adapters is set, and adapters are loaded by engines of types vLLM and",
     ),
     "less memory than active adapters": (
         {"engine": {"image": "x", "adapters": {"maxActive": 8, "maxInMemory": 4}}},
@@ -172,6 +179,14 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "data-parallel ranks that nobody can choose": (
         {"engine": {"type": "TensorRTLLM", "image": "engine", "dataParallelSize": 2}},
         "spec.engine.dataParallelSize: engine.dataParallelSize is above 1",
+    ),
+    "several nodes of TensorRT-LLM": (
+        {"engine": {"type": "TensorRTLLM", "image": "engine", "nodes": 2}},
+        "spec.engine.nodes: engine.nodes is above 1, and TensorRT-LLM starts its other nodes by MPI",
+    ),
+    "data-parallel ranks on several nodes": (
+        {"engine": {"image": "engine", "nodes": 2, "dataParallelSize": 2}},
+        "spec.engine.nodes: engine.nodes and engine.dataParallelSize are both above 1",
     ),
     "authorities from nowhere": (
         {"engine": {"image": "engine", "tls": {"caFrom": {}}}},

@@ -156,9 +156,12 @@ def _port(folder: Path, process: subprocess.Popen[bytes]) -> int | None:
 
 async def _visit(port: int, visit: Callable[[Page], Awaitable[None]]) -> None:
     async with aiohttp.ClientSession() as http:
-        async with http.get(f"http://127.0.0.1:{port}/json/list") as answer:
-            target = next(each for each in await answer.json() if each["type"] == "page")
-        async with http.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+        pages: list[dict[str, str]] = []
+        async with asyncio.timeout(DEADLINE):
+            while not pages:  # the browser listens before it has opened the first
+                async with http.get(f"http://127.0.0.1:{port}/json/list") as answer:
+                    pages = [target for target in await answer.json() if target["type"] == "page"]
+        async with http.ws_connect(pages[0]["webSocketDebuggerUrl"], max_msg_size=0) as socket:
             page = Page(socket)
             for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
                 await page.call(f"{domain}.enable")

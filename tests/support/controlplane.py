@@ -66,7 +66,7 @@ def wait_pod(kube: Kubectl, name: str, **wanted: str) -> dict[str, Any]:
         found = kube.get("pod", name)
         return found if found and wanted.items() <= conditions(found).items() else None
 
-    return wait_for(holds, f"{name}: {wanted}", lambda: kube.get("pod", name), seconds=30)
+    return wait_for(holds, f"{name}: {wanted}", lambda: kube.get("pod", name))
 
 
 def wait_phase(kube: Kubectl, name: str, phase: str) -> dict[str, Any]:
@@ -74,11 +74,11 @@ def wait_phase(kube: Kubectl, name: str, phase: str) -> dict[str, Any]:
         found = kube.get("pod", name)
         return found if found and found["status"].get("phase") == phase else None
 
-    return wait_for(holds, f"{name}: {phase}", lambda: kube.get("pod", name), seconds=30)
+    return wait_for(holds, f"{name}: {phase}", lambda: kube.get("pod", name))
 
 
 def wait_gone(kube: Kubectl, name: str) -> None:
-    wait_for(lambda: True if kube.get("pod", name) is None else None, f"{name} to go", seconds=30)
+    wait_for(lambda: True if kube.get("pod", name) is None else None, f"{name} to go")
 
 
 def main_status(found: dict[str, Any]) -> dict[str, Any]:

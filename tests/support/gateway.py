@@ -135,6 +135,14 @@ async def behind(
             yield envoy, picker, found
 
 
+async def at_rest(picker: Picker) -> None:
+    """Wait until a picker has no call, no load and no body: a gateway ends its stream after it has sent the answer."""
+    await until(
+        lambda: not picker._calls.open and not picker.core.state.balancer.placed.loads and not picker.core.bodies.used,
+        "the calls to end, and what they held to be freed",
+    )
+
+
 class Gateway:
     """A running Envoy: a port for each way to configure it."""
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from promptgroup_local.load.client import Target
 from promptgroup_local.load.workload import Task
 from support.groups import PROMPTS, group
 from support.load import Load, Seen, endless
-from support.routed import routed
+from support.routed import routed, routers_know
 
 GROUP = "lives"
 REPLICAS = 3
@@ -96,20 +96,14 @@ class Life:
         left = lambda: {each["metadata"]["name"] for each in self.kube.list("pods")} & set(pods)  # noqa: E731
         wait_for(lambda: True if not left() else None, "pods to go", left)
 
-    def evict(self, name: str) -> None:
-        """Ask for a pod's eviction, as a drain does."""
-        eviction = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": self.kube.namespace},
-        }
-        path = f"/api/v1/namespaces/{self.kube.namespace}/pods/{name}/eviction"
-        self.kube.run("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
-
     def kill_operators(self) -> None:
         """Kill the operators' processes; kubelets start them again, sooner or later."""
-        for each in self.cluster.kubectl("promptgroup-system").list("pods"):
-            self.cluster.kill_pod("promptgroup-system", each["metadata"]["name"], "operator")
+        killed = 0
+        for pod in self.cluster.kubectl("promptgroup-system").list("pods"):
+            with suppress(LookupError):  # one that was killed before may still wait to be started again
+                self.cluster.kill_pod("promptgroup-system", pod["metadata"]["name"], "operator")
+                killed += 1
+        assert killed
 
 
 def _ring(url: str, session: str) -> list[str]:
@@ -142,6 +136,7 @@ def living(cluster: LocalCluster, namespace: str) -> Iterator[Life]:
     with routed(cluster, namespace) as kube:
         kube.apply(lives())
         kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
+        routers_know(kube, GROUP)
         target = Target([lab.router_url(kube)], "tiny", groups={"life": GROUP})
         with Load(target, endless(Task("life", PROMPTS["g"])), lambda: cold(cluster.folder, namespace)) as load:
             yield Life(cluster, kube, load)

@@ -41,15 +41,20 @@ def holder(kube: Kubectl) -> str:
 
 
 def leader(kube: Kubectl) -> str:
-    """Name of the pod that leads, once one does."""
-    return wait_for(lambda: holder(kube) or None, "an operator to lead").partition("_")[0]
+    """Name of the pod that leads, once one does that is ready: a lease may still be that of a pod that has gone."""
+
+    def leads() -> str | None:
+        name = holder(kube).partition("_")[0]
+        return name if name in {pod["metadata"]["name"] for pod in kube.list("pods") if is_ready(pod)} else None
+
+    return wait_for(leads, "an operator to lead", lambda: holder(kube))
 
 
 def metrics(kube: Kubectl) -> dict[str, str]:
     """Pod of the operator in a namespace → what it tells Prometheus."""
     pods = kube.list("pods", f"app.kubernetes.io/name={NAME}")
     urls = {pod["metadata"]["name"]: f"http://{pod['status']['podIP']}:8082/metrics" for pod in pods}
-    return {name: urllib3.request("GET", url, timeout=5, retries=False).data.decode() for name, url in urls.items()}
+    return {name: urllib3.request("GET", url, timeout=30, retries=False).data.decode() for name, url in urls.items()}
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Routers that tell each other, on a network of virtual time that loses and reorders; a policy that only listens."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
 from promptgroup_router.base.metrics import Metrics
@@ -41,10 +41,15 @@ class Listener:
         self.heard: list[PrefixReport] = []
         self.peers: dict[int, dict[int, LoadReport]] = {}
         """Peer → member → load, without the peers that were forgotten."""
+        self.urgent: Callable[[], None] | None = None
+        """What calls for an exchange at once."""
         self.loads_in_order: list[LoadReport] = []
         self.forgotten: list[int] = []
         self.expired = 0.0
         """Time at which loads were last to expire."""
+
+    def on_urgent(self, listener: Callable[[], None]) -> None:
+        self.urgent = listener
 
     def place(self, *placements: PlacementReport) -> None:
         for each in placements:

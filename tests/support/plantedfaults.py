@@ -43,7 +43,7 @@ FAULTS = {
         "            self._connections.put",
     ),
     "a cut answer looks whole": Fault(
-        "proxy.relay", "visibly=not result and not self._body.cut_shows", "visibly=False"
+        "proxy.client_answer", "visibly=not reported and not self.cut_shows", "visibly=False"
     ),
     "the end of an answer is a close": Fault(
         "proxy.downstream", "self._transport.write_eof()", "self._transport.close()"
@@ -59,14 +59,14 @@ FAULTS = {
     "HTTP/1.0 gets chunks": Fault(
         "proxy.response", "answer.framing is Framing.CHUNKED and (minor == 0 or rewritten)", "answer.framing is None"
     ),
-    "a request that was left stays counted": Fault("decision.life", "self._exchange.abandoned(now)", "pass"),
+    "a request that was left stays counted": Fault("decision.life", "self.exchange.abandoned(now)", "pass"),
     "the body of a request that was left is never given back": Fault(
         "proxy.downstream",
         "        self.intake.release_body()\n        if active is not None:",
         "        if active is not None:",
     ),
     "an engine that closes early ends the answer": Fault(
-        "proxy.upstream", "if self._reader.ends_by_close and exc is None and self._told_end:", "if self._reader.begun:"
+        "proxy.upstream", "if self._reader.ends_by_close and exc is None and self._saw_end:", "if self._reader.begun:"
     ),
 }
 

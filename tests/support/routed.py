@@ -1,12 +1,19 @@
 """A namespace with a router and the cluster's operator, what its groups say, and requests that are all answered."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import urllib3
+
+from promptgroup_cli.reach.explained import explain_question
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
-from promptgroup_local.kubectl import Kubectl
+from promptgroup_local.kubectl import Kubectl, wait_for
+from support.operators import is_ready
 
 _AT_ONCE = 2
 
@@ -20,6 +27,47 @@ def routed(cluster: LocalCluster, name: str) -> Iterator[Kubectl]:
     lab.install_router(kubectl)
     yield kubectl
     kubectl.delete("namespace", name, wait=False)
+
+
+def routers_know(kube: Kubectl, *groups: str) -> None:
+    """Wait until each router that is ready has the PromptRoutes of these groups as they stand, and their prompts.
+
+    A group is Ready as soon as its PromptRoute is written: routers read it, and the prompt that it names, a moment
+    later.
+    """
+
+    def differ() -> list[str]:
+        pods = kube.list("pods", f"app.kubernetes.io/name={names.ROUTER}")
+        ready = [pod["status"]["podIP"] for pod in pods if is_ready(pod)]
+        routes = {name: _slots((kube.get("promptroute", name) or {}).get("spec", {})) for name in groups}
+        differing = [] if ready else ["no router is ready"]
+        for address in ready:
+            url = f"http://{address}:{names.PORT_ROUTER_ADMIN}"
+            table = {item["name"]: item for item in urllib3.request("GET", f"{url}/table", timeout=20).json()["groups"]}
+            differing += [
+                f"{name} at {address}"
+                for name, slots in routes.items()
+                if not slots or slots != _slots(table.get(name, {})) or not _chosen(url, name)
+            ]
+        return differing
+
+    wait_for(lambda: True if not differ() else None, f"routers to know {', '.join(groups)}", differ)
+
+
+def _chosen(url: str, group: str) -> bool:
+    """Return True if a router, by the URL of its admin port, has a replica for a request that names the group."""
+    body = {"model": group, "messages": [{"role": "user", "content": "Hello"}]}
+    question = explain_question(json.dumps(body), {})
+    return bool(urllib3.request("POST", f"{url}/explain", body=question, timeout=20).json().get("choice"))
+
+
+def _slots(route: dict[str, Any]) -> set[tuple[str, int, int, str]]:
+    """Revision, its weight, slot and state: of a PromptRoute's spec, or of a group in a router's table."""
+    return {
+        (revision["fingerprint"], revision["weight"], slot["slot"], slot["state"])
+        for revision in route.get("revisions", ())
+        for slot in revision.get("slots", ())
+    }
 
 
 def reason(kube: Kubectl, group: str, condition: str) -> str:

@@ -50,7 +50,8 @@ async def started(*flags: str, program: str = "promptgroup_router", **environmen
     router = Process(process)
     reading = asyncio.ensure_future(router.read())
     try:
-        await until(lambda: router.port, "the program to listen")
+        await until(lambda: router.port or process.returncode is not None, "the program to listen", 90)
+        assert router.port, router.lines
         yield router
     finally:
         with contextlib.suppress(ProcessLookupError):

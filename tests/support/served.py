@@ -26,7 +26,7 @@ from support.wire import routing
 
 ENGINES = os.environ.get("COMPAT_ENGINES", "")
 """Addresses of engines that run already, separated by commas, instead of stand-ins: real ones of the model `llama`."""
-START_SECONDS = 20.0
+START_SECONDS = 90.0
 """Within which engines and router are up."""
 
 

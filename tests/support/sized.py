@@ -21,6 +21,7 @@ from support.groups import PROMPTS, group
 from support.life import cold
 from support.load import PAUSE, TURNS, Load, dated, endless
 from support.prometheus import Prometheus, prometheus, until
+from support.routed import routers_know
 
 GROUP = "sized"
 MODEL = "tiny"
@@ -72,11 +73,13 @@ class Sized:
 
     def load(self, at_once: int, seed: int = 1000, pause: float = PAUSE, turns: int = TURNS) -> Load:
         """So many sessions at a time that name the group."""
+        routers_know(self.kube, GROUP)
         target = Target([lab.router_url(self.kube)], MODEL, groups={TASK.name: GROUP})
         return Load(target, endless(TASK, seed, turns), self._cold, at_once, pause)
 
     def departing(self, at_once: int) -> Load:
         """So many short sessions at a time that bring the prompt with the time on top."""
+        routers_know(self.kube, GROUP)
         target = Target([lab.router_url(self.kube)], MODEL)
         return Load(target, dated(endless(TASK, turns=2)), self._cold, at_once)
 

@@ -10,12 +10,12 @@ from support.builders import CREATED
 from support.scriptedkube import Answer, ScriptedKube
 
 GROUPS = {
-    "": ("v1", {"pods": "Pod", "namespaces": "Namespace", "events": "Event"}),
-    "apps": ("v1", {"deployments": "Deployment"}),
+    "": ("v1", {"pods": "Pod", "nodes": "Node", "namespaces": "Namespace", "events": "Event"}),
+    "apps": ("v1", {"deployments": "Deployment", "daemonsets": "DaemonSet"}),
     "policy": ("v1", {"poddisruptionbudgets": "PodDisruptionBudget"}),
     "promptgroup.dev": ("v1alpha1", {"promptgroups": "PromptGroup", "promptroutes": "PromptRoute"}),
 }
-LABELLED = {"pods", "deployments", "poddisruptionbudgets"}
+LABELLED = {"pods", "deployments", "daemonsets", "poddisruptionbudgets"}
 
 
 def found(kind: str, name: str, version: int, **fields: Any) -> dict[str, Any]:
@@ -90,6 +90,6 @@ def resource(plural: str, kind: str) -> dict[str, Any]:
         "name": plural,
         "singularName": "",
         "kind": kind,
-        "namespaced": plural != "namespaces",
+        "namespaced": plural not in {"namespaces", "nodes"},
         "verbs": ["get", "list", "watch", "patch"],
     }

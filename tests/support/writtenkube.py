@@ -4,8 +4,8 @@ from promptgroup_operator.act.group_writer import GroupWriter
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.observe.group_reader import GroupReader
 from promptgroup_operator.plan import plan
-from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.world.trimmed import trimmed
 from support.builders import CREATED, NOW, TEXT, world
 
 KEY = Key("chat", "support")
@@ -79,7 +79,7 @@ PLURALS = {
 def deliver(server, stores, found):
     """Somebody else wrote it, and the watch tells of it."""
     stored = server.put(f"{PLURALS[found['kind']]}/{found['metadata']['name']}", found)
-    stores[found["kind"]].put(kept(stored, found["kind"]))
+    stores[found["kind"]].put(trimmed(stored, found["kind"]))
 
 
 def create(cluster):
