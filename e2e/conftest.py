@@ -14,7 +14,7 @@ import pytest
 from harness import artifacts
 from harness import cluster as kind
 from harness.cluster import Cluster
-from harness.images import ROOT, Images
+from harness.images import ROOT, Images, forget
 from harness.install import install, install_routers, team
 from harness.made import made as make
 from promptgroup_local.kubectl import Kubectl
@@ -23,8 +23,8 @@ NEEDED = ("docker", "kind", "kubectl", "git")
 LONGEST = ("sizing", "gateway", "endless_load", "release", "drain", "warm_before_ready", "replacement", "tenants")
 """Files that take minutes, longest first: they begin before others, so that none runs on when the rest has ended."""
 
-ON_REQUEST = "test_hard_day.py"
-"""A file that takes ten minutes, and holds together what others hold one by one."""
+ON_REQUEST = ("test_hard_day.py", "test_equal_prompts.py")
+"""Files that take ten minutes, and hold together or twenty times what others hold one by one."""
 
 
 def pytest_configure() -> None:
@@ -36,8 +36,8 @@ def pytest_configure() -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what runs only where it is named."""
-    named = any(ON_REQUEST in argument for argument in config.args)
-    return True if collection_path.name == ON_REQUEST and not named else None
+    name = collection_path.name
+    return True if name in ON_REQUEST and not any(name in argument for argument in config.args) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,10 +59,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remove the cluster once all processes have ended."""
+    """Remove the cluster and the names of its images once all processes have ended."""
     worker = hasattr(session.config, "workerinput")
     if not (worker or session.config.option.collectonly or os.environ.get("E2E_KEEP")):
         kind.delete()
+        forget()
 
 
 @pytest.fixture(scope="session")

@@ -52,11 +52,12 @@ def test_an_equal_prompt_is_promoted_though_clients_by_content_stream_and_those_
         log = by_name.outcomes()
         assert [each.error for each in [*log, *by_content.outcomes()] if each.error] == []
     after = revision(kubectl, name)
-    [message] = [
-        each["message"]
-        for each in kubectl.list("events")
-        if each["reason"] == "NotWorse" and each["message"].startswith(after)
-    ]
+
+    def steps() -> list[str] | None:
+        messages = [event["message"] for event in kubectl.list("events") if event["reason"] == "NotWorse"]
+        return [message for message in messages if message.startswith(after)] or None
+
+    [message] = wait_for(steps, "the event that tells of the step")
     failed, cached = FIGURES.findall(message)
     assert failed == ("0.0", "requests", "0.0")
     assert abs(float(cached[0]) - share(log, after)) <= BUCKET, message

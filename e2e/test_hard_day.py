@@ -4,7 +4,6 @@ Clients of four kinds run through one event after the other. It takes ten minute
 `make e2e ARGS=e2e/test_hard_day.py` runs it and prints what became of the requests in each event.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from harness.install import ROLLOUT, SYSTEM
 from harness.outcomes import Seen
 from harness.preemption import preempted
 from promptgroup_local.kubectl import Kubectl, wait_for
+from support.evictions import wait_evicted
 
 pytestmark = pytest.mark.alone
 
@@ -115,7 +115,7 @@ def run(day: Day, cluster: Cluster, kubectl: Kubectl, images: Images) -> None:
     with day.event("a pod deleted"):
         replaced(kubectl, lambda pod: kubectl.run("delete", "pod", pod, "--wait=false"))
     with day.event("a pod evicted"):
-        replaced(kubectl, lambda pod: evict(kubectl, pod))
+        replaced(kubectl, lambda pod: wait_evicted(kubectl, pod))
     with day.event("a node drained"):
         node = pods(kubectl, NAME)[0]["spec"]["nodeName"]
         cluster.kubectl().run(
@@ -167,13 +167,3 @@ def replaced(kubectl: Kubectl, leave: Callable[[str], object]) -> None:
     leave(pod)
     wait_for(lambda: True if kubectl.get("pod", pod) is None else None, "the pod to go", seconds=SECONDS)
     kubectl.wait_warm(NAME, "3/3", seconds=SECONDS)
-
-
-def evict(kubectl: Kubectl, pod: str) -> None:
-    eviction = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": pod, "namespace": kubectl.namespace},
-    }
-    path = f"/api/v1/namespaces/{kubectl.namespace}/pods/{pod}/eviction"
-    kubectl.run("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))

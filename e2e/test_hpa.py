@@ -31,10 +31,12 @@ def test_an_autoscaler_raises_and_lowers_the_replicas(kubectl: Kubectl, images: 
     kubectl.wait_warm(NAME, "1/1")
     kubectl.apply(autoscaler(3, 4))
     kubectl.wait_warm(NAME, "3/3")
-    able = kubectl.get("hpa", NAME) or {}
-    assert any(
-        (each["type"], each["status"]) == ("AbleToScale", "True") for each in able["status"].get("conditions", [])
-    )
+
+    def able() -> bool | None:
+        conditions = (kubectl.get("hpa", NAME) or {})["status"].get("conditions", [])
+        return True if ("AbleToScale", "True") in {(item["type"], item["status"]) for item in conditions} else None
+
+    wait_for(able, "the autoscaler to be able to scale", lambda: kubectl.get("hpa", NAME))
     kubectl.apply(autoscaler(1, 2))
     kubectl.wait_warm(NAME, "2/2")
     wait_for(lambda: True if len(pods(kubectl, NAME)) == 2 else None, "the third replica to go")

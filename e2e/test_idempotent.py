@@ -7,6 +7,7 @@ from harness.group import group, prompt
 from harness.images import Images
 from harness.install import SYSTEM, routers, whole
 from promptgroup_local.kubectl import Kubectl
+from support.differences import wait_no_difference
 
 KINDS = "deployments,services,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets,promptgroups"
 
@@ -33,8 +34,7 @@ def test_a_second_apply_changes_nothing(cluster: Cluster, kubectl: Kubectl, imag
     before = stand(*teams)
     with whole(images) as operator, routers(images, kubectl.namespace) as router:
         for own, folder in ((cluster.kubectl(), operator), (kubectl, router)):
-            difference = own.run("diff", "--server-side", "-k", folder, check=False)
-            assert (difference.returncode, difference.stdout, difference.stderr) == (0, "", "")
+            wait_no_difference(own, "--server-side", "-k", folder)
             own.run("apply", "--server-side", "-k", folder)
     assert "unchanged" in kubectl.apply(declared).stdout
     kubectl.wait_warm("same", "2/2")

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from harness.clients import Plan, clients, service
-from harness.cluster import Cluster
-from harness.group import GROUP, group, pods, prompt, routers
+from harness.cluster import OUT_OF_SERVICE, Cluster
+from harness.group import apart, group, pods, prompt, routers
 from harness.images import Images
 from promptgroup_local.kubectl import Kubectl, wait_for
 
@@ -20,23 +20,13 @@ pytestmark = pytest.mark.alone
 
 NAME = "lives"
 REPLICAS = 3
-ONE_A_NODE = {
-    "maxSkew": 1,
-    "topologyKey": "kubernetes.io/hostname",
-    "whenUnsatisfiable": "DoNotSchedule",
-    "nodeTaintsPolicy": "Honor",
-    "labelSelector": {"matchLabels": {GROUP: NAME}},
-}
-"""Of nodes that are there: what replaces those of a dead node finds a place."""
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-"""What whoever knows that a machine is off says of its node (KEP-2268): its pods are given up at once."""
 
 
 @pytest.fixture
 def doomed(cluster: Cluster, kubectl: Kubectl, images: Images) -> Iterator[str]:
     """A node with replicas and without a router; it is back at the end."""
     wanted = group(NAME, images, prompt("a"), replicas=REPLICAS)
-    wanted["spec"]["engine"]["template"]["spec"]["topologySpreadConstraints"] = [ONE_A_NODE]
+    wanted["spec"]["engine"]["template"]["spec"]["topologySpreadConstraints"] = [apart(NAME)]
     kubectl.apply(wanted)
     kubectl.wait_warm(NAME, f"{REPLICAS}/{REPLICAS}")
     held = {pod["spec"]["nodeName"] for pod in pods(kubectl, NAME)}

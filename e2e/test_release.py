@@ -12,7 +12,8 @@ from promptgroup_local.kubectl import Kubectl, wait_for
 
 NAME = "released"
 ROLLOUT = {
-    "steps": [{"weight": 30, "pause": "2s"}, {"weight": 60, "pause": "2s"}],
+    # each step is long enough to be seen by who polls
+    "steps": [{"weight": 30, "pause": "5s"}, {"weight": 60, "pause": "5s"}],
     "retireAfter": "10s",
     "judge": {"minRequests": 20, "maxTtftRisePercent": 100},
 }

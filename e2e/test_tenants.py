@@ -178,6 +178,7 @@ def test_a_pod_with_the_operators_label_in_another_namespace_reaches_no_engine_a
             "the network of this cluster enforces no NetworkPolicy: nothing was shown (kind 0.24 and newer does)"
         )
     [engine, *_], [router, *_] = pods(blue, "support"), routers(blue)
-    assert reaches(impostor, router, CLIENTS), "whoever is no impostor here could not reach it either"
+    # whoever is no impostor here could not reach it either
+    wait_for(lambda: reaches(impostor, router, CLIENTS) or None, "the port for clients to be reached")
     assert not reaches(impostor, router, ADMIN)
     assert not reaches(impostor, engine, ENGINE)

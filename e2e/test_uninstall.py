@@ -26,7 +26,12 @@ def test_uninstalling_leaves_nothing(cluster: Cluster, kubectl: Kubectl, images:
         assert [each for each in names(cluster.kubectl(), kind) if OURS in each] == []
     assert not {SYSTEM, OURS} & names(cluster.kubectl(), "namespaces")
     wait_for(lambda: True if not left(kubectl) else None, "the namespace to be empty", lambda: sorted(left(kubectl)))
-    assert kubectl.run("get", "pods", "--all-namespaces", f"--selector={GROUP}", "-o", "name").stdout == ""
+
+    def engines() -> str:
+        return kubectl.run("get", "pods", "--all-namespaces", f"--selector={GROUP}", "-o", "name").stdout
+
+    # those of namespaces that went before may still end their answers
+    wait_for(lambda: True if engines() == "" else None, "all engines to go", engines)
 
 
 def names(kubectl: Kubectl, kinds: str) -> set[str]:

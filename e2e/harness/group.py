@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from harness.cluster import HOST
 from harness.images import Images
 from promptgroup_local.kubectl import Kubectl, wait_for
 
@@ -22,6 +23,17 @@ LOADS = {"STANDIN_STARTUP_SECONDS": "5"}
 the operator has to see the new container by then."""
 BY_RING = {**DEDICATED, "policy": "BoundedLoad", "loadFactorPercent": 10_000}
 """Only the ring decides as well: no load is above a hundred times its share."""
+
+
+def apart(name: str) -> dict[str, Any]:
+    """Return the constraint that spreads a group over the nodes that are there: others take what a dead node had."""
+    return {
+        "maxSkew": 1,
+        "topologyKey": HOST,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": {GROUP: name}},
+    }
 
 
 def prompt(letter: str) -> str:

@@ -47,6 +47,12 @@ def build(source: Path = ROOT) -> Images:
     return Images(tags)
 
 
+def forget() -> None:
+    """Take away the tags that name content: a builder that prunes can then free what earlier trees were made of."""
+    if tags := shell("docker", "images", "--format={{.Repository}}:{{.Tag}}", f"{REGISTRY}/*:e2e-*").split():
+        shell("docker", "rmi", "--no-prune", *tags, check=False)
+
+
 def build_again() -> dict[str, str]:
     """Build the images of this tree a second time, which shares no layer with the first. Return target → name.
 
