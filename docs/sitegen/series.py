@@ -1,10 +1,13 @@
 """The metric series of operator and router → tables, from the objects that serve them."""
 
+import asyncio
 from collections.abc import Iterator
 
 from promptgroup_operator.telemetry import collector
 from promptgroup_operator.telemetry.metrics import OperatorMetrics
-from promptgroup_router.base.metrics import Counter, Metrics
+from promptgroup_router.base import settings
+from promptgroup_router.base.metrics import Counter, LatencyHistogram
+from promptgroup_router.server import Router
 from sitegen.tables import sentence, table
 
 HEADER = ["Name", "Type", "Labels", "Meaning"]
@@ -50,9 +53,16 @@ def operator_rows() -> Iterator[Row]:
 
 def router_rows() -> Iterator[Row]:
     """Yield the same of each series of the router."""
-    for item in Metrics().all:
+    for item in asyncio.run(_router_series()):
         kind = item._kind if isinstance(item, Counter) else "histogram"
         yield item.name, kind, item._labels, item._help
+
+
+async def _router_series() -> list[Counter | LatencyHistogram]:
+    """Return the series of a router with all its features, which is made and not started."""
+    router = Router(settings.parse(["--table=none.json"], {}))
+    await router.stop()
+    return router.state.metrics.all
 
 
 def groups() -> str:
