@@ -59,11 +59,13 @@ class RedisServer:
     """A server process that can be stopped, killed and started again on its port."""
 
     def __init__(self, folder: Path, *flags: str, tls: TlsFiles | None = None) -> None:
-        (self.port,) = free_ports(1)
+        self.port, bus = free_ports(2)
         self._listen = ("--port", str(self.port))
         if tls is not None:
             files = ("--tls-cert-file", str(tls.cert), "--tls-key-file", str(tls.key), "--tls-ca-cert-file")
             self._listen = ("--port", "0", "--tls-port", str(self.port), *files, str(tls.cert))
+        if "--cluster-enabled" in flags:  # else it is the port and 10000, which a connection of this machine may have
+            self._listen += ("--cluster-port", str(bus))
         self.process: asyncio.subprocess.Process | None = None
         self._folder, self._flags = folder, flags
 
