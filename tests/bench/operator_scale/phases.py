@@ -6,9 +6,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bench.operator_scale.latency_probe import LatencyProbe
 from promptgroup_local.kubectl import wait_for
 from support.fleet import Calls, Fleet, Journey, OperatorProcess, cpu_seconds, fleet, now, operator
 
@@ -84,6 +85,8 @@ class Event:
 
     spent: Spent
     became: Became
+    machine: list[float]
+    """What another client's two writes and a watch took meanwhile, in seconds, ascending."""
     others: int = 0
     """Writes of groups that had no part in it."""
 
@@ -109,13 +112,18 @@ def measure(size: Size, arguments: argparse.Namespace) -> Result:
     """A fresh cluster, a fleet created at once, then nothing, then what the arguments ask for."""
     folder = Path(tempfile.mkdtemp(prefix="operator-scale-"))
     try:
-        with fleet(folder) as made, operator(made.cluster) as running:
-            return _phases(Meter(made, running, size), arguments)
+        with fleet(folder) as made, operator(made.cluster) as running, _probe(made) as probe:
+            return _phases(Meter(made, running, size, probe), arguments)
     finally:
         if arguments.keep is not None:
             shutil.copytree(folder / "logs", arguments.keep / size.text, dirs_exist_ok=True)
             shutil.copy(folder / "audit.log", arguments.keep / size.text)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _probe(made: Fleet) -> LatencyProbe:
+    plane, pki = made.cluster.plane, made.cluster.folder / "pki"
+    return LatencyProbe(plane.server, plane.ca, pki / "admin.crt", pki / "admin.key")
 
 
 def _phases(meter: "Meter", arguments: argparse.Namespace) -> Result:
@@ -158,15 +166,16 @@ def _restart(meter: "Meter") -> Event:
     event = meter.event(come_back, min(size.groups, REPLACED) * max(1, size.guests))
     written = event.spent.calls.written
     others = sum(count for name, count in written.items() if name not in replaced and name.startswith("fleet-"))
-    return Event(event.spent, event.became, others)
+    return replace(event, others=others)
 
 
 class Meter:
     """Measures phases of one fleet and its operator."""
 
-    def __init__(self, made: Fleet, running: OperatorProcess, size: Size) -> None:
+    def __init__(self, made: Fleet, running: OperatorProcess, size: Size, probe: LatencyProbe) -> None:
         self.fleet = made
         self.size = size
+        self._probe = probe
         self._operator = running.process.pid
 
     @contextmanager
@@ -201,7 +210,7 @@ class Meter:
         with self.spent() as spent:
             begin()
             wait_for(done, f"{replicas} replicas to be routed", lambda: len(became()), PATIENCE)
-        return Event(spent[0], _times(became(), since))
+        return Event(spent[0], _times(became(), since), self._probe.seconds(since, now().timestamp()))
 
     def _server(self) -> int | None:
         try:

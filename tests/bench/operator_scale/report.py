@@ -64,6 +64,7 @@ EVENT_ROWS: dict[str, Callable[[Event, Result], str]] = {
     "containers ready to warm, s": lambda it, _: quantiles(it.became.to_warm),
     "containers ready to routed, s": lambda it, _: quantiles(it.became.to_routed),
     "warm to routed, s": lambda it, _: quantiles(it.became.told),
+    "  two writes and a watch of another client, s": lambda it, _: quantiles(it.machine),
     "reads / writes of a group": lambda it, of: f"{each(it.spent.calls.reads, of)} / {each(it.spent.calls.writes, of)}",
     "CPU s: operator (main thread) / API server": (
         lambda it, _: f"{it.spent.operator:.1f} ({it.spent.watches:.1f}) / {it.spent.api_server:.1f}"

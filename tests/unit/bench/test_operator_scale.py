@@ -16,7 +16,7 @@ def spent(seconds: float, operator: float, server: float, memory: float = 87.0, 
 
 
 def event(*args: float, **verbs: int) -> Event:
-    return Event(spent(*args, **verbs), Became([1.0], [1.0], [1.0]))
+    return Event(spent(*args, **verbs), Became([1.0], [1.0], [1.0]), machine=[0.1])
 
 
 SMALL = Result(
