@@ -54,6 +54,8 @@ class Demand:
     unranked: bool = False
     """True if the engine has data-parallel ranks and chooses the rank itself, so that the router does not know which
     cache serves the request; then nothing is recorded of the session, either."""
+    declared: bool = True
+    """False if no group declares the Tier-1 prefix: it is the system text of a request that matches none."""
     unseen: bool = False
     """True if it is placed like the first request of its session, without regard to records."""
 

@@ -254,7 +254,9 @@ class ExpectedTtft:
             if replica.costs is not costs:
                 costs = replica.costs
                 warm = costs.prefill(demand.tier1, demand.prompt)
-                cold = warm + costs.in_use.cold_share(prefix) * (costs.prefill(0, demand.prompt) - warm)
+                cold = warm + costs.in_use.cold_share(prefix, declared=demand.declared) * (
+                    costs.prefill(0, demand.prompt) - warm
+                )
                 steps = costs.rate / costs.step_tokens
                 tight = share * costs.cache_tokens - own
             fits = replica.live.tokens + replica.peer_unplaced <= tight
@@ -338,7 +340,8 @@ class ExpectedTtft:
         prefill = costs.prefill(result, demand.prompt)
         if result < demand.tier1:
             warm = costs.prefill(demand.tier1, demand.prompt)
-            prefill = warm + costs.in_use.cold_share(demand.prefix) * (prefill - warm)
+            charged = costs.in_use.cold_share(demand.prefix, declared=demand.declared)
+            prefill = warm + charged * (prefill - warm)
         wait = replica.wait(now) + replica.late(now)
         if copied:
             wait = max(wait, costs.copy(copied))

@@ -10,9 +10,12 @@ from collections import OrderedDict
 from promptgroup_router.rings.ids import PrefixKey
 
 WORTH = 2
-"""Future requests that each past request with a prefix predicts."""
+"""Future requests that each past request with a declared prompt predicts."""
 LEAST_SHARE = 0.1
 """Least share of the cost of a cold Tier-1 prefix that the request which computes it is charged."""
+LEAST_UNDECLARED_SHARE = 1 / 3
+"""The same if no group declares the prefix. Nobody has said that requests with it will go on, and each further copy
+costs tokens; without any investment a burst of them waits for the one replica that has it."""
 FITTING = 0.5
 """Share of a cache up to which the prefixes in use count as fitting: sessions need the rest."""
 LIMIT = 4096
@@ -66,15 +69,20 @@ class PrefixesInUse:
         """Return the mean tokens of a prefix in use."""
         return self._tokens // len(self._used) if self._used else 0
 
-    def cold_share(self, prefix: PrefixKey) -> float:
+    def cold_share(self, prefix: PrefixKey, *, declared: bool = True) -> float:
         """Return the share of a cold prefix that a request is charged, at most 1.
 
         Future requests share the cost with this one, and their number is predicted from that of past requests. A prefix
-        with few requests is worth no second copy yet: the higher cost of its own replica may be noise.
+        with few requests is worth no second copy yet: the higher cost of its own replica may be noise. Of a prefix that
+        nobody declared, as many requests are expected as there have been (Lindy's law), and a copy gets its replica's
+        part of them.
         """
         if self._tokens > FITTING * self.capacity:
             return 1.0
-        return max(LEAST_SHARE, 1 / (1 + WORTH * self.requests[prefix]))
+        requests = self.requests[prefix]
+        if declared:
+            return max(LEAST_SHARE, 1 / (1 + WORTH * requests))
+        return max(LEAST_UNDECLARED_SHARE, 1 / (1 + requests / self.replicas))
 
     def write(self, tokens: float) -> None:
         """Record tokens that peers have written into the caches."""

@@ -533,6 +533,7 @@ def _unmatched(
         origin=session.first if session.first != session.key else NO_SESSION,
         streamed=request.streamed,
         estimated_bytes=0 if request.media else request.text,
+        declared=False,
     )
     scope = domain.prefix(_prefix_key(tenant_entry.candidates.id.encode()))
     _share(demand, request, scope, inside=0, before=0, rate=rate)

@@ -1,4 +1,4 @@
-from promptgroup_router.prefixes.prefixes_in_use import LEAST_SHARE, LIMIT, PrefixesInUse
+from promptgroup_router.prefixes.prefixes_in_use import LEAST_SHARE, LEAST_UNDECLARED_SHARE, LIMIT, PrefixesInUse
 
 
 def used(count, tokens, *, times=200, written=100):
@@ -23,6 +23,17 @@ def test_a_prefix_is_worth_an_investment_as_far_as_requests_have_used_it():
         prefixes.use(7, 8000, 100)
         shares.append(prefixes.cold_share(7))
     assert shares == [1 / 3, 1 / 5, 1 / 7, 1 / 9, LEAST_SHARE, LEAST_SHARE]
+
+
+def test_a_prefix_that_nobody_declared_is_worth_its_part_of_as_many_requests_as_there_were():
+    prefixes = used(1, 8000, times=10)
+    assert prefixes.cold_share(7, declared=False) == 1.0
+    for _ in range(4):
+        prefixes.use(7, 8000, 100)
+    assert prefixes.cold_share(7, declared=False) == 1 / 2  # 4 more are expected, and one of 4 replicas gets one
+    for _ in range(32):
+        prefixes.use(7, 8000, 100)
+    assert prefixes.cold_share(7, declared=False) == LEAST_UNDECLARED_SHARE
 
 
 def test_what_nobody_used_while_all_caches_were_written_anew_is_not_in_use():
