@@ -40,13 +40,41 @@ async def wait_for(done: Callable[[], Awaitable[bool]], what: str) -> None:
         await asyncio.sleep(POLL)
 
 
-class Fleet:
-    """Engine processes."""
+class RunningEngines:
+    """Engines that run already, such as real vLLM with VLLM_SERVER_DEV_MODE=1, and are left running.
+
+    Args:
+        urls: base URLs; all of them serve the model NAME.
+    """
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self.urls = list(urls)
+
+    async def ready(self, http: aiohttp.ClientSession) -> None:
+        """Wait until all of them listen."""
+        for url in self.urls:
+            await wait_for(lambda url=url: _ok(http, f"{url}/health"), f"the engine at {url}")
+
+    async def reset(self, http: aiohttp.ClientSession) -> None:
+        """Empty the caches, once nothing runs any more."""
+        for url in self.urls:
+            await wait_for(lambda url=url: self._emptied(http, url), f"the engine at {url} to run dry")
+
+    async def _emptied(self, http: aiohttp.ClientSession, url: str) -> bool:
+        async with http.post(f"{url}/reset_prefix_cache") as response:
+            return (await response.json())["success"] is True
+
+    def stop(self) -> None:
+        """Leave them."""
+
+
+class Fleet(RunningEngines):
+    """Engine processes of this bench."""
 
     def __init__(self, folder: Path, engines: int = mix.ENGINES, kv_tokens: int = mix.KV_TOKENS,
                  cost: Cost = mix.COST) -> None:  # fmt: skip
         ports = free_ports(engines)
-        self.urls = [f"http://127.0.0.1:{port}" for port in ports]
+        super().__init__([f"http://127.0.0.1:{port}" for port in ports])
         environment = os.environ | {
             "VLLM_SERVER_DEV_MODE": "1",
             "STANDIN_STARTUP_SECONDS": "0",
@@ -63,21 +91,6 @@ class Fleet:
         self.processes: list[Popen[bytes]] = [
             process.start([*command, f"--port={port}"], folder / f"engine-{port}.log", environment) for port in ports
         ]
-
-    async def ready(self, http: aiohttp.ClientSession) -> None:
-        """Wait until all of them listen."""
-        for url in self.urls:
-            await wait_for(lambda url=url: _ok(http, f"{url}/health"), f"the engine at {url}")
-
-    async def reset(self, http: aiohttp.ClientSession) -> None:
-        """Empty the caches, once nothing runs any more."""
-
-        async def emptied(url: str) -> bool:
-            async with http.post(f"{url}/reset_prefix_cache") as response:
-                return (await response.json())["success"] is True
-
-        for url in self.urls:
-            await wait_for(lambda url=url: emptied(url), f"the engine at {url} to run dry")
 
     def stop(self) -> None:
         """End the processes."""

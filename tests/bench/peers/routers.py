@@ -42,6 +42,8 @@ class Place:
     """(system prompt, its tokens) of each group."""
     prefill_rate: int
     """As measured when the engines were warmed."""
+    kv_tokens: int = KV_TOKENS
+    """KV cache of an engine."""
 
 
 @dataclass(frozen=True, slots=True)

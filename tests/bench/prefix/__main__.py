@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import aiohttp
@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.peers import routers
-from bench.peers.fleet import Fleet, wait_for
+from bench.peers.fleet import Fleet, RunningEngines, wait_for, warm
+from bench.peers.prose import words
 from bench.peers.routers import Contestant, Place
 from bench.prefix.contestants import CONTESTANTS, ENGINES, KV_TOKENS
 from bench.prefix.shapes import CHAT, MODEL, SHAPES, Talk, talks
@@ -41,6 +42,8 @@ ANSWER = 16
 """Tokens of an answer."""
 COST = Cost(prefill_rate=10_000.0, step=0.010)
 REQUEST_SECONDS = 60.0
+MEASURED = words(1000, 0, 0)
+"""A prompt by which the prefill rate of engines is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +108,12 @@ async def _ask(http: aiohttp.ClientSession, url: str, body: dict[str, object]) -
 
 
 async def one(
-    http: aiohttp.ClientSession, fleet: Fleet, folder: Path, contestant: Contestant, *, shape: str, seed: int
+    http: aiohttp.ClientSession, fleet: RunningEngines, bare: Place, contestant: Contestant, *, shape: str, seed: int
 ) -> Run:
-    """Run a router."""
+    """Run a router, at the place but for its ports."""
     await fleet.reset(http)
     port, other = free_ports(2)
-    place = Place(fleet.urls, port, other, folder, prompts=(), prefill_rate=0)
+    folder, place = bare.folder, replace(bare, port=port, other_port=other)
     router = process.start(contestant.command(place), folder / "router.log")
     url = f"http://127.0.0.1:{port}"
     try:
@@ -133,21 +136,38 @@ async def one(
 
 
 async def all_runs(
-    chosen: Sequence[Contestant], shapes: Sequence[str], seeds: Sequence[int], console: Console
+    chosen: Sequence[Contestant],
+    shapes: Sequence[str],
+    seeds: Sequence[int],
+    console: Console,
+    *,
+    engines: Sequence[str],
+    kv_tokens: int,
 ) -> list[Run]:
-    """Every router with every shape and seed; the routers of one shape and seed follow each other."""
+    """Every router with every shape and seed; the routers of one shape and seed follow each other.
+
+    Args:
+        chosen: routers.
+        shapes: names of shapes.
+        seeds: of the load.
+        console: is told of each run.
+        engines: base URLs of engines that run already; none for stand-ins of this bench.
+        kv_tokens: KV cache of an engine.
+    """
     runs = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        fleet = Fleet(folder, ENGINES, KV_TOKENS, COST)
+        fleet = RunningEngines(engines) if engines else Fleet(folder, ENGINES, kv_tokens, COST)
         timeout, connector = aiohttp.ClientTimeout(total=REQUEST_SECONDS), aiohttp.TCPConnector(limit=0)
         try:
             async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
                 await fleet.ready(http)
+                rate = await warm(http, [(url, MEASURED) for url in fleet.urls])
+                place = Place(fleet.urls, 0, 0, folder, prompts=(), prefill_rate=rate, kv_tokens=kv_tokens)
                 for shape in shapes:
                     for seed in seeds:
                         for contestant in chosen:
-                            runs.append(await one(http, fleet, folder, contestant, shape=shape, seed=seed))
+                            runs.append(await one(http, fleet, place, contestant, shape=shape, seed=seed))
                             _tell(console, runs[-1])
         finally:
             fleet.stop()
@@ -189,6 +209,8 @@ def main() -> int:
     add("--seeds", type=int, nargs="+", metavar="N", help="of the load (default: 21 to 25)")
     add("--shape", nargs="+", choices=SHAPES, default=list(SHAPES), metavar="NAME", help=", ".join(SHAPES))
     add("--only", action="append", metavar="PART", help="only routers with this in their name; repeatable")
+    add("--engines", nargs="+", default=(), metavar="URL", help="that run already, such as real vLLM, and serve `mix`")
+    add("--kv-tokens", type=int, default=KV_TOKENS, metavar="N", help="KV cache of an engine (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write every run here")
     given = parser.parse_args()
     chosen = [each for each in CONTESTANTS if not given.only or any(part in each.name for part in given.only)]
@@ -198,7 +220,9 @@ def main() -> int:
     try:
         routers.install(chosen)
         seeds = given.seeds or (SEEDS[:1] if given.quick else SEEDS)
-        runs = uvloop.run(all_runs(chosen, given.shape, seeds, console))
+        runs = uvloop.run(
+            all_runs(chosen, given.shape, seeds, console, engines=given.engines, kv_tokens=given.kv_tokens)
+        )
     except (TimeoutError, subprocess.CalledProcessError) as error:
         console.print(f"[red]error[/red]: {error}", highlight=False)
         return 1

@@ -22,7 +22,7 @@ def _only_group(place: Place) -> list[dict[str, object]]:
         "systemBytes": len(DECLARED),
         "weight": 100,
         "prompt": {"system": DECLARED},
-        "engine": {"settings": "stand-in", "kvTokens": KV_TOKENS, "prefillTokensPerSecond": 10_000},
+        "engine": {"settings": "stand-in", "kvTokens": place.kv_tokens, "prefillTokensPerSecond": place.prefill_rate},
         "slots": slots,
     }
     head = {"format": 1, "namespace": "bench", "name": "nobody", "model": MODEL}

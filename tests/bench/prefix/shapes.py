@@ -90,6 +90,14 @@ def _greetings(draw: random.Random, seed: int) -> Iterator[Talk]:
         yield Talk(CHAT, _said(("user", "hi")), later, welcome)
 
 
+def _tasks(draw: random.Random, seed: int) -> Iterator[Talk]:
+    """Few sessions, of a size that engines on a CPU can serve."""
+    for number in range(24):
+        task = words(700, seed, number % 3)
+        first, *later = (words(120, seed, 10_000 + 100 * number + turn) for turn in range(4))
+        yield Talk(CHAT, _said(("system", task), ("user", first)), tuple(later))
+
+
 SHAPES = {
     "message": Shape("48 prefixes of 2,000 tokens, in the one user message", _in_message),
     "system": Shape("the same as system messages", _in_system),
@@ -97,6 +105,7 @@ SHAPES = {
     "texts": Shape("the same as text completions", _texts),
     "agents": Shape("50 agents of 4 tasks, 8 turns", _agents),
     "branches": Shape("25 conversations, 8 branches each", _branches),
+    "tasks": Shape("24 sessions of 3 tasks, 4 turns", _tasks),
     "greetings": Shape("80 conversations that begin with the same words", _greetings),
 }
 
