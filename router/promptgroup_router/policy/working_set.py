@@ -118,19 +118,19 @@ class WorkingSet:
 
     def shared(self, session: SessionKey) -> int:
         """Return the tokens that a live session shares with other sessions; -1 if the session is not live here."""
-        known = self._sessions.get(session)
-        return known.shared if known is not None else -1
+        entry = self._sessions.get(session)
+        return entry.shared if entry is not None else -1
 
     def running_beside(self, session: SessionKey) -> float:
         """Return the unshared tokens of the other sessions that have a request in flight."""
-        known = self._sessions.get(session)
-        return self.running - known.tokens * known.running if known is not None else self.running
+        entry = self._sessions.get(session)
+        return self.running - entry.tokens * entry.running if entry is not None else self.running
 
     def need(self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float) -> float:
         """Return the tokens by which a session with `tokens` unshared tokens would enlarge the working set."""
-        known = self._sessions.get(session)
-        if known is not None:
-            return tokens - known.tokens * (1 - known.discount)
+        entry = self._sessions.get(session)
+        if entry is not None:
+            return tokens - entry.tokens * (1 - entry.discount)
         held = self._prefixes.get(prefix)
         return tokens + (tier1 if held is None else tier1 * (1 - min(1.0, held.weight)))
 
@@ -148,72 +148,72 @@ class WorkingSet:
             shared: tokens that other sessions have computed, Tier 1 included.
             returned: True if this is a later turn than the first.
         """
-        known = self._add(session, prefix, tier1, tokens)
-        known.shared = shared
-        self._resume(known)
+        entry = self._add(session, prefix, tier1, tokens)
+        entry.shared = shared
+        self._resume(entry)
         if returned:
-            self._has_returned(known)
-        known.in_flight += 1
+            self._has_returned(entry)
+        entry.in_flight += 1
 
     def leave(self, session: SessionKey, now: float) -> None:
         """Record the end of a request; the session stays live for a while."""
-        known = self._sessions.get(session)
-        if known is None or not known.in_flight:
+        entry = self._sessions.get(session)
+        if entry is None or not entry.in_flight:
             return  # the session has moved to another replica meanwhile
-        known.in_flight -= 1
-        if not known.in_flight:
-            self._rest(known)
-        self._keep(session, known, now + LIVE_SECONDS)
+        entry.in_flight -= 1
+        if not entry.in_flight:
+            self._rest(entry)
+        self._keep(session, entry, now + LIVE_SECONDS)
 
     def arrive(self, session: SessionKey) -> None:
         """Record that a request of the session has arrived at the router, whether or not it can be admitted."""
-        known = self._sessions.get(session)
-        if known is not None:
-            self._came_back(known)
+        entry = self._sessions.get(session)
+        if entry is not None:
+            self._came_back(entry)
 
     def heard(
         self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float, now: float, *, ended: bool,
         shared: int = 0,
     ) -> None:  # fmt: skip
         """Record that a peer has sent a request of the session to the replica, or that such a request has ended."""
-        known = self._add(session, prefix, tier1, tokens)
-        known.shared = shared
-        self._resume(known)
-        if ended and not known.in_flight:
-            self._rest(known)
-        known.until = 0.0
-        self._keep(session, known, now + (LIVE_SECONDS if ended else UNHEARD_SECONDS))
+        entry = self._add(session, prefix, tier1, tokens)
+        entry.shared = shared
+        self._resume(entry)
+        if ended and not entry.in_flight:
+            self._rest(entry)
+        entry.until = 0.0
+        self._keep(session, entry, now + (LIVE_SECONDS if ended else UNHEARD_SECONDS))
 
     def expire(self, now: float) -> None:
         """Drop the sessions that did not return in time."""
         ends = self._ends
         while ends and ends[0][0] <= now:
             at, session = heapq.heappop(ends)
-            known = self._sessions.get(session)
-            if known is None or known.looked_at != at:
+            entry = self._sessions.get(session)
+            if entry is None or entry.looked_at != at:
                 continue
-            known.looked_at = math.inf
-            if known.in_flight:
+            entry.looked_at = math.inf
+            if entry.in_flight:
                 continue  # `leave` pushes it again
-            if known.until > now:
-                self._look_at(session, known)
+            if entry.until > now:
+                self._look_at(session, entry)
                 continue
-            if not known.back:
-                self._learn(known, 0.0)
+            if not entry.back:
+                self._learn(entry, 0.0)
             self.drop(session)
 
     def drop(self, session: SessionKey) -> None:
         """Drop a session from the working set, for example because it has moved to another replica."""
-        known = self._sessions.pop(session, None)
-        if known is None:
+        entry = self._sessions.pop(session, None)
+        if entry is None:
             return
-        self._weigh(known, 1.0)
-        self.kept -= known.tokens * known.returned
-        self.running -= known.tokens * known.running
-        prefix = self._prefixes[known.prefix]
+        self._weigh(entry, 1.0)
+        self.kept -= entry.tokens * entry.returned
+        self.running -= entry.tokens * entry.running
+        prefix = self._prefixes[entry.prefix]
         prefix.sessions -= 1
         if not prefix.sessions:
-            del self._prefixes[known.prefix]
+            del self._prefixes[entry.prefix]
         if not self._sessions:
             self.tokens = self.kept = self.running = 0.0  # resets the rounding errors of the sums
 
@@ -223,83 +223,83 @@ class WorkingSet:
 
     def in_flight(self, session: SessionKey) -> bool:
         """Return True if a request of the session is in flight on the replica."""
-        known = self._sessions.get(session)
-        return known is not None and known.in_flight > 0
+        entry = self._sessions.get(session)
+        return entry is not None and entry.in_flight > 0
 
     def _add(self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float) -> _Session:
-        known = self._sessions.get(session)
-        if known is not None and known.prefix != prefix:
-            running, returned, back, until = known.in_flight, known.returned, known.back, known.until
+        entry = self._sessions.get(session)
+        if entry is not None and entry.prefix != prefix:
+            running, returned, back, until = entry.in_flight, entry.returned, entry.back, entry.until
             self.drop(session)
-            known = self._add(session, prefix, tier1, tokens)
-            known.in_flight, known.back = running, back
+            entry = self._add(session, prefix, tier1, tokens)
+            entry.in_flight, entry.back = running, back
             if returned:
-                self._has_returned(known)
-            self._keep(session, known, until)
-            return known
-        if known is None:
-            known = self._sessions[session] = _Session(prefix)
+                self._has_returned(entry)
+            self._keep(session, entry, until)
+            return entry
+        if entry is None:
+            entry = self._sessions[session] = _Session(prefix)
             shared = self._prefixes.get(prefix)
             if shared is None:
                 shared = self._prefixes[prefix] = _Prefix(tier1)
             shared.sessions += 1
-            known.discount = 1.0
-            self._weigh(known, 0.0)
-        self._grow(known, tokens)
-        return known
+            entry.discount = 1.0
+            self._weigh(entry, 0.0)
+        self._grow(entry, tokens)
+        return entry
 
-    def _grow(self, known: _Session, tokens: float) -> None:
-        if tokens > known.tokens:
-            self.tokens += (tokens - known.tokens) * (1 - known.discount)
-            self.kept += (tokens - known.tokens) * known.returned
-            self.running += (tokens - known.tokens) * known.running
-            known.tokens = tokens
+    def _grow(self, entry: _Session, tokens: float) -> None:
+        if tokens > entry.tokens:
+            self.tokens += (tokens - entry.tokens) * (1 - entry.discount)
+            self.kept += (tokens - entry.tokens) * entry.returned
+            self.running += (tokens - entry.tokens) * entry.running
+            entry.tokens = tokens
 
-    def _weigh(self, known: _Session, discount: float) -> None:
+    def _weigh(self, entry: _Session, discount: float) -> None:
         """Count a session, and its shared prefix, with another discount."""
-        change = known.discount - discount
-        known.discount = discount
-        self.tokens += known.tokens * change
-        prefix = self._prefixes[known.prefix]
+        change = entry.discount - discount
+        entry.discount = discount
+        self.tokens += entry.tokens * change
+        prefix = self._prefixes[entry.prefix]
         before = min(1.0, prefix.weight)
         prefix.weight += change
         self.tokens += prefix.tokens * (min(1.0, prefix.weight) - before)
 
-    def _rest(self, known: _Session) -> None:
+    def _rest(self, entry: _Session) -> None:
         """Discount a session between two turns by the share of sessions that do not return."""
-        known.back = False
-        self.running -= known.tokens * known.running
-        known.running = 0
-        self._weigh(known, 1 - self.returning[known.returned])
+        entry.back = False
+        self.running -= entry.tokens * entry.running
+        entry.running = 0
+        self._weigh(entry, 1 - self.returning[entry.returned])
 
-    def _resume(self, known: _Session) -> None:
-        self._came_back(known)
-        self.running += known.tokens * (1 - known.running)
-        known.running = 1
-        self._weigh(known, 0.0)
+    def _resume(self, entry: _Session) -> None:
+        self._came_back(entry)
+        self.running += entry.tokens * (1 - entry.running)
+        entry.running = 1
+        self._weigh(entry, 0.0)
 
-    def _came_back(self, known: _Session) -> None:
-        if not known.back:
-            known.back = True
-            self._learn(known, 1.0)
-            self._has_returned(known)
+    def _came_back(self, entry: _Session) -> None:
+        if not entry.back:
+            entry.back = True
+            self._learn(entry, 1.0)
+            self._has_returned(entry)
 
-    def _has_returned(self, known: _Session) -> None:
-        self.kept += known.tokens * (1 - known.returned)
-        known.returned = 1
+    def _has_returned(self, entry: _Session) -> None:
+        self.kept += entry.tokens * (1 - entry.returned)
+        entry.returned = 1
 
-    def _learn(self, known: _Session, back: float) -> None:
+    def _learn(self, entry: _Session, back: float) -> None:
         """Update the share of returning sessions with one that returned in time (1), or did not (0)."""
-        of = known.returned
+        of = entry.returned
         self._seen[of] += 1
         self.returning[of] += max(LEARNED, 1 / (FIRST + self._seen[of])) * (back - self.returning[of])
 
-    def _keep(self, session: SessionKey, known: _Session, until: float) -> None:
-        if until > known.until:
-            known.until = until
-            if until < known.looked_at:
-                self._look_at(session, known)
+    def _keep(self, session: SessionKey, entry: _Session, until: float) -> None:
+        if until > entry.until:
+            entry.until = until
+            if until < entry.looked_at:
+                self._look_at(session, entry)
 
-    def _look_at(self, session: SessionKey, known: _Session) -> None:
-        known.looked_at = known.until
-        heapq.heappush(self._ends, (known.until, session))
+    def _look_at(self, session: SessionKey, entry: _Session) -> None:
+        entry.looked_at = entry.until
+        heapq.heappush(self._ends, (entry.until, session))
