@@ -184,7 +184,7 @@ e2e-mutants: setup ## The same against builds that are broken on purpose: each m
 # integration tries all examples of what check tries a tenth of
 .PHONY: test
 test: LATER := property
-test: check heavy integration ## Everything that must pass before a change lands
+test: check heavy research integration ## Everything that must pass before a change lands
 
 .PHONY: fuzz
 fuzz: setup ## Mutated HTTP heads, chunked bodies and event streams for the router's parsers (COUNT=1000000 SEED=2 KIND=heads)
@@ -238,7 +238,7 @@ bench-scale: setup $(COMPILED)/.built ## A router with 10,000 groups, 1,000 slot
 	@$(COMPILED)/bin/python tests/bench/router_scale.py $(ARGS)
 
 .PHONY: research
-research: setup ## What the simulator and its policies must pass: apart from make check, run nightly
+research: setup ## Types and tests of the simulator and its policies: a minute (PROMPTGROUP_TRACE=file of a recorded trace, for one test more)
 	$(RUN) mypy -p promptgroup_research
 	$(RUN) pytest lab/tests --numprocesses=$(JOBS)
 
