@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import xxhash
 
@@ -189,6 +191,18 @@ def test_a_warm_prefix_is_preferred_and_a_cold_one_taken_when_it_saves_enough():
     for _ in range(5):
         case.books(warm).costs.in_use.use(11, 2000, 0.0)
     assert case.choose() is not warm, "a cold Tier 1 is an investment: a tenth of it is charged"
+
+
+def test_a_prompt_that_no_group_declares_is_copied_later_than_a_declared_one():
+    case = Case()
+    warm = case.order[1]
+    case.books(warm).touch(11, 2000)
+    case.books(warm).send(0.2, 1, 0.0, streamed=True)
+    case.books(warm).costs.in_use.replicas = 3
+    for _ in range(2):
+        case.books(warm).costs.in_use.use(11, 2000, 0.0)
+    assert case.choose() is not warm
+    assert case.choose(replace(NEW, declared=False)) is warm
 
 
 def test_decoding_counts_when_nothing_else_does():

@@ -254,6 +254,13 @@ def test_without_a_match_the_prompt_is_the_prefix_and_its_start_is_listed():
     assert len(found.candidates.ready) == 6
 
 
+def test_only_a_prompt_that_matches_a_group_counts_as_declared():
+    view = build_index(table(group("support")))
+    assert routed(view, ask(("system", SYSTEM), ("user", "Hi"))).demand.declared
+    assert routed(view, ask(("user", "Hi"), model="support")).demand.declared
+    assert not routed(view, ask(("system", "Another prompt."), ("user", "Hi"))).demand.declared
+
+
 def test_without_a_match_tools_are_a_part_of_the_prefix():
     view = build_index(table(group("a", revision("A"))))
     one, other = (routed(view, ask(tools=[{"name": name}])) for name in ("find", "sum"))
