@@ -24,6 +24,7 @@ from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import wait_for
 from promptgroup_local.ports import free_ports
+from support.adminclient import AdminClient, chunks_of_lines
 
 ACCOUNT = "system:serviceaccount:promptgroup-system:promptgroup-operator"
 POLICY = {
@@ -84,13 +85,7 @@ class Fleet:
 
     def __post_init__(self) -> None:
         pki = self.cluster.folder / "pki"
-        self._http = urllib3.PoolManager(
-            ca_certs=str(self.cluster.plane.ca),
-            cert_file=str(pki / "admin.crt"),
-            key_file=str(pki / "admin.key"),
-            maxsize=16,
-            retries=False,
-        )
+        self._api = AdminClient(self.cluster.plane.server, self.cluster.plane.ca, pki / "admin.crt", pki / "admin.key")
         self._settled: dict[str, bool] = {}
         """Group → whether it is warm, and nothing of it under way."""
         self._watches: set[str] = set()
@@ -98,14 +93,11 @@ class Fleet:
         self._ended = False
 
     def request(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        headers = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else None
-        answer = self._http.request(method, self.cluster.plane.server + path, json=body, headers=headers, timeout=30)
-        assert answer.status < 300, (method, path, answer.data[:500])
-        return json.loads(answer.data)
+        return self._api.request(method, path, body)
 
     def serves(self, path: str) -> bool | None:
         """Whether a list is answered: the API server refuses while it makes room for a new kind."""
-        return True if self._http.request("GET", self.cluster.plane.server + path).status == 200 else None
+        return True if self._api.http.request("GET", self._api.server + path).status == 200 else None
 
     # --- groups ----------------------------------------------------------------------------------------------
 
@@ -195,15 +187,10 @@ class Fleet:
 
     def _follow(self, path: str, note: Any, version: str) -> str:
         """One watch to its end. Returns from where to go on, empty for all that is there."""
-        url = f"{self.cluster.plane.server}{path}?watch=true&timeoutSeconds=3600&resourceVersion={version}"
-        response = self._http.request("GET", url, preload_content=False, timeout=urllib3.Timeout(connect=5, read=None))
-        if response.status != 200:  # it makes room for its objects
-            raise urllib3.exceptions.HTTPError(response.data)
+        response = self._api.watch(f"{path}?watch=true&timeoutSeconds=3600&resourceVersion={version}")
         self._watches.add(path)
-        rest = b""
-        for chunk in response.stream(65536):
+        for lines in chunks_of_lines(response):
             moment = now().timestamp()
-            *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 event = json.loads(line)
                 if event["type"] == "ERROR":  # the version is too old

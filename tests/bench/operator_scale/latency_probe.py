@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import urllib3
 
+from support.adminclient import AdminClient, chunks_of_lines
 from support.fleet import now
 
 NAMESPACE = "latency-probe"
@@ -45,9 +46,7 @@ class LatencyProbe:
     def __init__(self, server: str, ca: Path, certificate: Path, key: Path) -> None:
         spawn = multiprocessing.get_context("spawn")
         self._connection, child = spawn.Pipe(duplex=False)
-        self._process = spawn.Process(
-            target=_measure, args=(server, *map(str, (ca, certificate, key)), child), daemon=True
-        )
+        self._process = spawn.Process(target=_measure, args=(server, ca, certificate, key, child), daemon=True)
         self._took: list[tuple[float, float]] = []
         """When measurements ended, in seconds since 1970, and the seconds that they took."""
 
@@ -73,45 +72,35 @@ class LatencyProbe:
 
 
 class _Client:
-    def __init__(self, server: str, ca: str, certificate: str, key: str) -> None:
-        self._server = server
-        self._http = urllib3.PoolManager(ca_certs=ca, cert_file=certificate, key_file=key, retries=False)
+    def __init__(self, api: AdminClient) -> None:
+        self._api = api
         self._space = f"/api/v1/namespaces/{NAMESPACE}"
 
     def create(self) -> None:
         """Create the objects; those that are there stay."""
-        self._request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        self._request("POST", f"{self._space}/serviceaccounts", {"metadata": {"name": "default"}})
-        self._request("POST", f"{self._space}/pods", POD)
-        self._request("POST", f"{self._space}/configmaps", ROUTE)
+        for path, body in (
+            ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}),
+            (f"{self._space}/serviceaccounts", {"metadata": {"name": "default"}}),
+            (f"{self._space}/pods", POD),
+            (f"{self._space}/configmaps", ROUTE),
+        ):
+            self._api.request("POST", path, body, there=True)
 
     def annotate(self, plural: str, value: str) -> None:
-        self._request(
-            "PATCH", f"{self._space}/{plural}/probe", {"metadata": {"annotations": {"example.com/at": value}}}
-        )
+        body = {"metadata": {"annotations": {"example.com/at": value}}}
+        self._api.request("PATCH", f"{self._space}/{plural}/probe", body)
 
     def events(self, plural: str) -> Iterator[str]:
         """Yield the annotation of each version of an object."""
-        url = f"{self._server}{self._space}/{plural}?watch=true&fieldSelector=metadata.name%3Dprobe&timeoutSeconds=3600"
-        response = self._http.request("GET", url, preload_content=False, timeout=urllib3.Timeout(connect=5, read=60))
-        if response.status != 200:
-            raise urllib3.exceptions.HTTPError(response.data)
-        rest = b""
-        for chunk in response.stream(65536):
-            *lines, rest = (rest + chunk).split(b"\n")
+        query = "watch=true&fieldSelector=metadata.name%3Dprobe&timeoutSeconds=3600"
+        for lines in chunks_of_lines(self._api.watch(f"{self._space}/{plural}?{query}")):
             for line in lines:
                 yield json.loads(line)["object"]["metadata"].get("annotations", {}).get("example.com/at", "")
 
-    def _request(self, method: str, path: str, body: Any) -> None:
-        headers = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else None
-        answer = self._http.request(method, self._server + path, json=body, headers=headers, timeout=30)
-        if answer.status >= 300 and (method, answer.status) != ("POST", 409):
-            raise urllib3.exceptions.HTTPError(f"{method} {path}: {answer.status} {answer.data[:200]!r}")
 
-
-def _measure(server: str, ca: str, certificate: str, key: str, connection: Connection) -> None:
+def _measure(server: str, ca: Path, certificate: Path, key: Path, connection: Connection) -> None:
     """Measure until the process is killed; while the API server is away, there is nothing to measure."""
-    client = _Client(server, ca, certificate, key)
+    client = _Client(AdminClient(server, ca, certificate, key))
     while True:
         try:
             client.create()
@@ -119,7 +108,7 @@ def _measure(server: str, ca: str, certificate: str, key: str, connection: Conne
             while True:
                 connection.send((now().timestamp(), _chain(client, pods, routes)))
                 time.sleep(PERIOD_SECONDS)
-        except (urllib3.exceptions.HTTPError, OSError, StopIteration, KeyError):
+        except (urllib3.exceptions.HTTPError, OSError, StopIteration, KeyError, AssertionError):
             time.sleep(RETRY_SECONDS)
 
 
