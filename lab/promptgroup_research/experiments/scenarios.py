@@ -26,6 +26,8 @@ AWAY = 30.0
 """Seconds until another process takes a lost replica's place."""
 STOP, START, NEXT = 8.0, 10.0, 15.0
 """Of a rolling restart, for each replica: seconds to finish its requests, until its successor runs, until the next."""
+STUCK, STUCK_SECONDS = 50.0, 15.0
+"""Times its usual duration that a step of a stuck engine takes, and for how long."""
 RECOVERED = 0.02
 """Share of tokens below the hit rate before that counts as recovered."""
 
@@ -95,6 +97,16 @@ def reset(world: World, _: Sequence[Session]) -> None:
     world.at(EVENT, replace)
 
 
+def stick(world: World, _: Sequence[Session]) -> None:
+    """An engine hardly answers for a while, and keeps its cache."""
+
+    def slow(times: float) -> None:
+        world.engines[3].slowed = times
+
+    world.at(EVENT, lambda: slow(STUCK))
+    world.at(EVENT + STUCK_SECONDS, lambda: slow(1.0))
+
+
 def restart(*, warmed: bool) -> Callable[[World, Sequence[Session]], None]:
     """All replicas, one after another."""
 
@@ -148,6 +160,7 @@ SCENARIOS = {
     "leave": Scenario("9 → 8 replicas", leave, replicas=9),
     "lost": Scenario("one replica lost for 30 s, its cache gone", lose, Limits(1.8)),
     "reset": Scenario("one replica's process replaced, its cache gone", reset, Limits(1.8)),
+    "stuck": Scenario("one replica hardly answers for 15 s", stick),
     "restart": Scenario("rolling restart, warmed, 60 % load", restart(warmed=True), Limits(2.2), load=0.6),
     "restart-cold": Scenario("rolling restart, cold, 60 % load", restart(warmed=False), load=0.6),
     "prompt-new": Scenario("new prompts, new sessions only, warmed", cut_over(running=False, warmed=True)),

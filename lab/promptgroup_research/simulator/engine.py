@@ -47,8 +47,8 @@ class Engine:
 
     __slots__ = (
         "_decoding", "_first_step", "_growth", "_ready", "_sequence", "_skip", "_step", "_tokens", "_until", "alive",
-        "begun", "cache", "computed", "index", "model", "on_end", "on_first", "partial", "running", "version",
-        "waiting",
+        "begun", "cache", "computed", "index", "model", "on_end", "on_first", "partial", "running", "slowed",
+        "version", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +59,8 @@ class Engine:
         self.cache = Cache(model.kv_tokens, model.block)
         self.on_first, self.on_end = on_first, on_end
         self.alive = True
+        self.slowed = 1.0
+        """Factor on all durations, from the next step on."""
         self.version = 0
         """Grows when an earlier answer to "when next" is void."""
         self.waiting: deque[Turn] = deque()
@@ -124,9 +126,9 @@ class Engine:
         """Return the factor on all durations at this moment, which differs between engines."""
         varies = self.model.varies
         if varies == 1.0:
-            return 1.0
+            return self.slowed
         draw = random.Random(self.index << 32 | int(now / PACE_SECONDS))  # noqa: S311 - a simulation
-        return math.pow(varies, draw.random() - 0.5)
+        return self.slowed * math.pow(varies, draw.random() - 0.5)
 
     def backlog(self, now: float) -> float:
         """Return the remaining seconds of prefill of admitted requests, with the rest of a step with prefill."""

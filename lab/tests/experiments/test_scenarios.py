@@ -55,6 +55,15 @@ def test_a_lost_replica_is_away_and_comes_back_empty(soon):
     assert len(world.up) == 8
 
 
+def test_a_stuck_replica_is_slow_for_a_while_and_keeps_its_cache(soon):
+    world, _ = played("stuck")
+    held = []
+    for until in (9.9, 10.1, 10.0 + scenarios.STUCK_SECONDS + 0.1):
+        world.run(until)
+        held.append((world.engines[3].pace(until), world.engines[3].cache.used > 0))
+    assert held == [(1.0, True), (scenarios.STUCK, True), (1.0, True)]
+
+
 @pytest.mark.parametrize(("name", "found"), [("join", True), ("join-cold", False)])
 def test_warming_puts_every_tier_1_into_the_new_engine(soon, name, found):
     world, sessions = played(name)
