@@ -7,10 +7,11 @@ the first write.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
+from typing import Protocol, TypeVar
 
 from promptgroup_operator.base.backoff import retry_seconds
 from promptgroup_operator.base.errors import ClusterError, NotLeadingError
@@ -25,6 +26,8 @@ CONFLICT = 409
 CONFLICTS = 3
 """Maximum number of consecutive conflicts of one object that end the pass, since the next one begins from the current
 version: another client writes the object occasionally. A further conflict counts as a failed write."""
+AT_ONCE = 8
+"""Writes of independent objects, such as the pods of a group, that are sent at the same time."""
 SLOWEST = 4
 """Maximum number of writes without a response in one pass; further ones of the same kinds are left to later passes.
 Each of them takes `api_server.REQUEST_SECONDS`, and a pass must end within handlers.STUCK."""
@@ -46,6 +49,34 @@ _Name = tuple[str, str]
 """Kind and name of an object, and the content of the write; empty for a failure that is independent of the content."""
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A write that is to be tried."""
+
+    subject: str
+    """Kind and name of the object, as in "Deployment support-1a2b3c4d"."""
+    content: object
+    """The content, identified by its `repr`; None if it always differs."""
+    run: Callable[[], None]
+    """Writes it."""
+
+    @property
+    def name(self) -> _Name:
+        """What identifies the write in the next passes."""
+        return self.subject, repr(self.content) if self.content is not None else ""
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Map(Protocol):
+    """`map`, or one that calls the function in several threads."""
+
+    def __call__(self, call: Callable[[T], R], items: Iterable[T], /) -> Iterable[R]:
+        """Return the results in the order of the items."""
+
+
 class PassWrites:
     """The writes of one pass over one group.
 
@@ -54,6 +85,7 @@ class PassWrites:
         secrets: texts that no message may quote.
         is_away: sends another read to the API server; True if that has no response either.
         clock: monotonic seconds.
+        send: sends several independent writes, `map` one after the other.
     """
 
     def __init__(
@@ -62,10 +94,12 @@ class PassWrites:
         secrets: Sequence[str],
         is_away: Callable[[], bool],
         clock: Callable[[], float] = monotonic,
+        send: Map = map,
     ) -> None:
         self._known = known
         self._secrets = secrets
         self._is_away = is_away
+        self._send = send
         self._clock = clock
         self._unanswered: list[str] = []
         self.failed: dict[_Name, FailedWrite] = {}
@@ -86,29 +120,67 @@ class PassWrites:
             ClusterError: this process does not lead, the whole API server does not answer, or the object has changed
                 since it was seen: the pass must end.
         """
-        name = subject, repr(content) if content is not None else ""
-        for place in (name, (subject, "")):
+        (failed,) = self.attempt_all([Write(subject, content, write)])
+        return failed
+
+    def attempt_all(self, writes: Sequence[Write]) -> list[FailedWrite | None]:
+        """Write several objects of which none depends on another one, AT_ONCE at the same time, as `attempt` does.
+
+        All that were sent have been sent when an error ends the pass.
+        """
+        result: list[FailedWrite | None] = []
+        for begin in range(0, len(writes), AT_ONCE):
+            result += self._batch(writes[begin : begin + AT_ONCE])
+        return result
+
+    def _batch(self, writes: Sequence[Write]) -> list[FailedWrite | None]:
+        """Send a few writes at the same time, and note the failures of all before one of them ends the pass."""
+        result = [self._held_back(write) for write in writes]
+        due = [index for index, held in enumerate(result) if held is None]
+        send = self._send if len(due) > 1 else map
+        outcomes = list(send(self._tried, [writes[index] for index in due]))
+        end: ClusterError | None = None
+        for index, (error, took) in zip(due, outcomes, strict=True):
+            try:
+                result[index] = self._failure(writes[index], error, took)
+            except ClusterError as error_of_pass:
+                end = end or error_of_pass
+        if end is not None:
+            raise end
+        return result
+
+    def _held_back(self, write: Write) -> FailedWrite | None:
+        """Return the failure because of which a write is not tried now."""
+        for place in (write.name, (write.subject, "")):
             before = self.failed.get(place) or self._known.get(place)
             if before is not None and self._clock() < before.not_before:
                 self.failed[place] = before
                 return before
-        if len(self._unanswered) >= SLOWEST and subject.partition(" ")[0] in self._unanswered:
-            slow = ClusterError(f"{subject}: other objects of this kind could not be written in time")
-            self.failed[subject, ""] = failed = FailedWrite(slow, str(slow), 0, self._clock())
+        if len(self._unanswered) >= SLOWEST and write.subject.partition(" ")[0] in self._unanswered:
+            slow = ClusterError(f"{write.subject}: other objects of this kind could not be written in time")
+            self.failed[write.subject, ""] = failed = FailedWrite(slow, str(slow), 0, self._clock())
             return failed
-        began = self._clock()
-        try:
-            write()
-        except NotLeadingError:
-            raise
-        except ClusterError as error:
-            # A write without a response is not retried at once with other content.
-            return self._note(name if error.status is not None else (subject, ""), error, began)
         return None
 
-    def _note(self, name: _Name, error: ClusterError, began: float) -> FailedWrite:
+    def _tried(self, write: Write) -> tuple[ClusterError | None, float]:
+        """Write; return the error, and the seconds that it took."""
+        began = self._clock()
+        try:
+            write.run()
+        except ClusterError as error:
+            return error, self._clock() - began
+        return None, 0.0
+
+    def _failure(self, write: Write, error: ClusterError | None, took: float) -> FailedWrite | None:
+        if error is None:
+            return None
+        if isinstance(error, NotLeadingError):
+            raise error
+        # A write without a response is not retried at once with other content.
+        return self._note(write.name if error.status is not None else (write.subject, ""), error, took)
+
+    def _note(self, name: _Name, error: ClusterError, took: float) -> FailedWrite:
         subject = name[0]
-        took = self._clock() - began
         if error.status is None:
             self._unanswered.append(subject.partition(" ")[0])
         if error.may_be_outage and self._is_away():
@@ -151,14 +223,19 @@ class PassWrites:
 
 
 class FailedWrites:
-    """The failed writes of the latest pass over each group. If they are lost, each is retried once too early."""
+    """The failed writes of the latest pass over each group. If they are lost, each is retried once too early.
 
-    def __init__(self) -> None:
+    Args:
+        send: sends several independent writes.
+    """
+
+    def __init__(self, send: Map = map) -> None:
+        self._send = send
         self._of: dict[Key, dict[_Name, FailedWrite]] = {}
 
     def begin(self, key: Key, secrets: Sequence[str], is_away: Callable[[], bool]) -> PassWrites:
         """Return the writes of a pass that begins."""
-        return PassWrites(self._of.get(key, {}), secrets, is_away)
+        return PassWrites(self._of.get(key, {}), secrets, is_away, send=self._send)
 
     def end(self, key: Key, writes: PassWrites) -> None:
         """Store the failed writes of a pass, in place of the group's earlier ones."""

@@ -3,15 +3,17 @@
 import base64
 import logging
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
 from promptgroup_contract import names
 from promptgroup_operator.act.group_writer import GroupWriter
-from promptgroup_operator.act.pass_writes import FailedWrite, FailedWrites, PassWrites
+from promptgroup_operator.act.pass_writes import FailedWrite, FailedWrites, PassWrites, Write
 from promptgroup_operator.act.router_grants import RouterGrants
 from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.kube.api_server import WRITERS
 from promptgroup_operator.observe.group_reader import GroupReader
 from promptgroup_operator.passes.adapter_unloader import AdapterUnloader
 from promptgroup_operator.passes.outcomes import Outcomes
@@ -65,7 +67,7 @@ class Performer:
             reader.neighbours.routes,
             writer,
         )
-        self._failed_writes = FailedWrites()
+        self._failed_writes = FailedWrites(ThreadPoolExecutor(WRITERS, "write").map)
         self.pool_refusals: dict[Key, Problem] = {}
         """Group → why the API server refused its InferencePool."""
 
@@ -106,10 +108,13 @@ class Performer:
             todo = plan.with_failed_writes(world, writes.problem() or UNWRITTEN, now)
             self._close_gates(space, todo, changes, writes, now)
             self._apply_objects(world, todo, writes, all_of_them=True)
-        for mark in todo.pod_updates:
-            with_mark = changes.get(mark.uid)
-            write = partial(self._writer.update_pod, space, mark, with_mark, now)
-            writes.attempt(f"Pod {mark.pod}", (mark, with_mark), write)
+        marks = [(mark, changes.get(mark.uid)) for mark in todo.pod_updates]
+        writes.attempt_all(
+            [
+                Write(f"Pod {mark.pod}", (mark, change), partial(self._writer.update_pod, space, mark, change, now))
+                for mark, change in marks
+            ]
+        )
         routes = [route for route in (todo.route, world.live.get(("PromptRoute", key.name))) if route is not None]
         writes.attempt("Role", None, lambda: self._grants.put(key, routes))
         if todo.route is not None and plan.route_unwritten(world, todo):
@@ -134,10 +139,16 @@ class Performer:
     ) -> None:
         """Write the changes of conditions that come with no update of their pod, and take them out of `changes`."""
         updated = {mark.uid for mark in todo.pod_updates}
-        for change in [change for change in changes.values() if change.uid not in updated]:
-            write = partial(self._writer.set_condition, namespace, change, warm=change.outcome.warm, now=now)
-            writes.attempt(f"Pod {change.pod}", change, write)
+        alone = [change for change in changes.values() if change.uid not in updated]
+        for change in alone:
             del changes[change.uid]
+        set_condition = partial(self._writer.set_condition, namespace, now=now)
+        writes.attempt_all(
+            [
+                Write(f"Pod {change.pod}", change, partial(set_condition, change, warm=change.outcome.warm))
+                for change in alone
+            ]
+        )
 
     def _apply(self, world: World, manifest: Manifest, writes: PassWrites) -> FailedWrite | None:
         subject = f"{manifest['kind']} {manifest['metadata']['name']}"

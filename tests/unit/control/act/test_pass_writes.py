@@ -1,6 +1,17 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from promptgroup_operator.act.pass_writes import CONFLICTS, SLOWEST, FailedWrite, FailedWrites, PassWrites
+from promptgroup_operator.act.pass_writes import (
+    AT_ONCE,
+    CONFLICTS,
+    SLOWEST,
+    FailedWrite,
+    FailedWrites,
+    PassWrites,
+    Write,
+)
 from promptgroup_operator.base.errors import ClusterError, NotLeadingError
 from promptgroup_operator.kube.api_server import REQUEST_SECONDS
 from promptgroup_operator.world.snapshot import Key
@@ -24,13 +35,13 @@ class Server:
         self.known = self.writes.failed
 
     def write(self, subject, content="x"):
-        def perform():
-            self.tried.append(subject)
-            if subject in self.errors:
-                self.now += self.took
-                raise self.errors[subject]
+        return self.writes.attempt(subject, content, lambda: self.perform(subject))
 
-        return self.writes.attempt(subject, content, perform)
+    def perform(self, subject):
+        self.tried.append(subject)
+        if subject in self.errors:
+            self.now += self.took
+            raise self.errors[subject]
 
 
 @pytest.fixture
@@ -59,6 +70,41 @@ def test_a_write_that_fails_is_repeated_after_a_back_off_and_no_other_waits_for_
     server.begin()
     assert server.write("Pod a") is None
     assert (server.writes.problem(), server.writes.failed) == (None, {})
+
+
+def several(server, *subjects):
+    """Writes of several objects, as one call tries them."""
+    return [Write(subject, "x", lambda subject=subject: server.perform(subject)) for subject in subjects]
+
+
+def test_independent_objects_are_written_at_the_same_time():
+    meet = threading.Barrier(AT_ONCE, timeout=30)
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        writes = PassWrites({}, [], lambda: False, send=threads.map)
+        pods = [Write(f"Pod {number}", "x", lambda: meet.wait() and None) for number in range(2 * AT_ONCE)]
+        assert writes.attempt_all(pods) == [None] * len(pods)
+    assert writes.problem() is None
+
+
+def test_of_several_writes_one_that_fails_stops_no_other_and_is_held_back_alone(server):
+    server.errors["Pod b"] = error(503)
+    server.begin()
+    first, second, third = server.writes.attempt_all(several(server, "Pod a", "Pod b", "Pod c"))
+    assert (first, second.error.status, third) == (None, 503, None)
+    server.end()
+    server.begin()
+    assert server.writes.attempt_all(several(server, "Pod a", "Pod b", "Pod c"))[1] is second
+    assert server.tried == ["Pod a", "Pod b", "Pod c", "Pod a", "Pod c"]
+
+
+def test_of_several_writes_all_failures_are_known_before_one_ends_the_pass(server):
+    server.errors = {"Pod a": error(409), "Pod b": error(503)}
+    server.begin()
+    with pytest.raises(ClusterError) as ended:
+        server.writes.attempt_all(several(server, "Pod a", "Pod b", "Pod c"))
+    assert ended.value.status == 409
+    assert server.tried == ["Pod a", "Pod b", "Pod c"]
+    assert sorted(subject for subject, _ in server.writes.failed) == ["Pod a", "Pod b"]
 
 
 def test_what_is_refused_is_tried_at_once_in_another_form_and_what_got_no_answer_is_not(server):

@@ -1,5 +1,8 @@
 """How a plan is performed, whatever fails of it."""
 
+import threading
+from dataclasses import replace
+
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError
@@ -138,6 +141,18 @@ def test_a_plan_is_performed_whole_and_in_order_and_a_slot_comes_with_its_condit
         ("write_status", KEY, TODO.status),
         ("emit_event", world.group, EVENT, NOW),
     ]
+
+
+def test_a_replica_does_not_wait_for_its_slot_until_those_before_it_are_written(cluster, reconciler):
+    meet = threading.Barrier(2, timeout=30)
+    writer = Writer()
+    writer.update_pod = lambda *_: meet.wait()
+    cluster.tell()
+    world = reconciler.observe(KEY, NOW)
+    reconciler._writer.to = writer
+    marks = (MARK, PodUpdate("p2", "u2", 1, None))
+    reconciler.act(world, replace(TODO, conditions=(), pod_updates=marks), NOW)
+    assert ("apply", ROUTE, None) in writer.calls
 
 
 def test_an_event_that_is_refused_ends_no_pass(cluster, reconciler):
