@@ -202,6 +202,8 @@ class Engine:
     """Measured prompt tokens per second at the start of a context; a lower bound."""
     step_tokens: int = field(default=0, metadata=wire("stepTokens", COUNT))
     """Most tokens that one step computes (`max_num_batched_tokens`)."""
+    max_sequences: int = field(default=0, metadata=wire("maxSequences", COUNT))
+    """Most requests that one engine runs at once (`max_num_seqs`); others wait in its queue."""
     copy_rate: int = field(default=0, metadata=wire("copyTokensPerSecond", COUNT))
     """Measured tokens per second of a copy from a KV tier that all replicas share; a lower bound. 0 without one."""
     unranked: frozenset[str] = field(default=frozenset(), metadata=wire("unrankedAPIs", TextSet()))

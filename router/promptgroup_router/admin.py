@@ -87,10 +87,11 @@ def table_steps(state: RouterState, now: float) -> Generator[None, None, bytes]:
     pieces.append(b',\n  "replicas": {')
     comma = b"\n    "
     for id_, replica in list(state.balancer.members.replicas.items()):
+        place = replica.costs.wait_for_place(replica.load, replica.step)
         entry = {
             "inFlight": replica.in_flight,
             "inFlightOfPeers": replica.peer_in_flight,
-            "waitSeconds": round(replica.wait(now) + replica.late(now), 3),
+            "waitSeconds": round(replica.wait(now) + place + replica.late(now), 3),
             "stepSeconds": round(replica.step, 4),
             "liveSessions": len(replica.live),
             "liveTokens": round(replica.live.tokens),

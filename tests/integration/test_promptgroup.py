@@ -66,7 +66,7 @@ def test_a_group_becomes_warm_routed_and_ready(kube: Kubectl, operator: None) ->
 
 
 def test_routers_are_told_what_the_proof_of_warmth_measured(kube: Kubectl, operator: None) -> None:
-    kube.apply(group("known", replicas=2, args=("--max-num-batched-tokens=4096",)))
+    kube.apply(group("known", replicas=2, args=("--max-num-batched-tokens=4096", "--max-num-seqs=64")))
     kube.wait_warm("known", "2/2")
     (revision,) = route_revisions(kube, "known").values()
     engine = revision["engine"]
@@ -76,6 +76,7 @@ def test_routers_are_told_what_the_proof_of_warmth_measured(kube: Kubectl, opera
     assert engine["kvTokens"] == min(each["kvTokens"] for each in measured) > revision["tokens"]
     assert engine["prefillTokensPerSecond"] == min(each["prefillTokensPerSecond"] for each in measured) > 0
     assert engine["stepTokens"] == 4096
+    assert engine["maxSequences"] == 64
     assert {each["promptgroup.dev/engine-settings"] for each in annotations} == {engine["settings"]}
 
 

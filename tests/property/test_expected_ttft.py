@@ -27,7 +27,7 @@ class Choices(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        engine = Engine("one", kv_tokens=60_000, prefill_rate=8000, copy_rate=self.copy_rate)
+        engine = Engine("one", kv_tokens=60_000, prefill_rate=8000, max_sequences=4, copy_rate=self.copy_rate)
         view = build_index(table(group("a", revision(slots=4, engine=engine))))
         self.candidates = view.names["a"].revisions[0].candidates
         self.balancer = Balancer(Health())

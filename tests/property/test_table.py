@@ -152,7 +152,9 @@ def test_a_route_is_refused_or_served_whatever_stands_in_it(group, data):
     assert state.exposition(1.0, 0)
 
 
-@pytest.mark.parametrize("field", ["slot", "weight", "tokens", "systemBytes", "messages", "kvTokens", "stepTokens"])
+@pytest.mark.parametrize(
+    "field", ["slot", "weight", "tokens", "systemBytes", "messages", "kvTokens", "stepTokens", "maxSequences"]
+)
 @pytest.mark.parametrize("number", [2**32 - 1, 2**32, 2**53 - 1, 2**53, 2**63, 2**64 - 1])
 def test_a_large_number_is_refused_or_served(field, number):
     encoded = encode_group(replace(support_group("b"), revisions=(support_revision(engine=Engine("one", 1, 1, 1, 1)),)))

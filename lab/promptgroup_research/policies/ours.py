@@ -89,7 +89,7 @@ class Ours:
         tier = self._world.tier
         copies = _copy_rate(tier, self._measured_copy) if tier is not None and tier.shared else 0
         rate = int(model.prefill_rate * self._known_rate)
-        engine = Engine("one", model.kv_tokens, rate, model.step_tokens, copies)
+        engine = Engine("one", model.kv_tokens, rate, model.step_tokens, model.sequences, copies)
         view = build_index(RoutingTable(self._groups(engine)))
         self._read(view)
         for balancer in self.balancers:

@@ -227,8 +227,22 @@ def step_tokens(group: GroupObject, live: Manifest | None) -> int:
         group: the PromptGroup.
         live: the revision's current Deployment.
     """
-    template = live["spec"]["template"] if live is not None else {}
-    return dialect.step_tokens(DIALECTS[group.spec.engine.type], _arguments(template))
+    return dialect.step_tokens(DIALECTS[group.spec.engine.type], _live_arguments(live))
+
+
+def max_sequences(group: GroupObject, live: Manifest | None) -> int:
+    """Return the maximum of requests that a revision's engines run at once; 0 when their arguments do not set it.
+
+    Args:
+        group: the PromptGroup.
+        live: the revision's current Deployment.
+    """
+    return dialect.max_sequences(DIALECTS[group.spec.engine.type], _live_arguments(live))
+
+
+def _live_arguments(live: Manifest | None) -> list[str]:
+    """Return the arguments of the engines of a Deployment's pods."""
+    return _arguments(live["spec"]["template"]) if live is not None else []
 
 
 def deployment_ranks(live: Manifest | None) -> int:

@@ -96,6 +96,7 @@ def route(
                     kv_tokens=numbers.kv_tokens,
                     prefill_rate=numbers.prefill_rate,
                     step_tokens=desired.step_tokens(group, deployment),
+                    max_sequences=desired.max_sequences(group, deployment),
                     copy_rate=numbers.copy_rate if copies else 0,
                     unranked=unranked(DIALECTS[group.spec.engine.type], group.spec.engine.image)
                     if any(pod.ranks > 1 for pod in warm)

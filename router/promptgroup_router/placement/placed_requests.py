@@ -3,6 +3,8 @@
 The caller reports the first token with `first_token`, and then exactly one of `end` and `release`.
 """
 
+import math
+
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.placement.members import MemberRecords
 from promptgroup_router.placement.peer_reports import PeerReports
@@ -106,7 +108,7 @@ class PlacedRequests:
             return
         self._place_new(pick)
         pick.computed = True
-        self._leave(pick, now)
+        self._leave(pick, now, answered=now)
         replica, demand = pick.replica, pick.demand
         if not demand.recorded or not self._serves(pick):
             return
@@ -143,9 +145,9 @@ class PlacedRequests:
             # else peers would count it as running there until it expires
             self._peers.queue_placement(pick.demand.session, place, pick.shared)
 
-    def _leave(self, pick: Pick, now: float) -> None:
+    def _leave(self, pick: Pick, now: float, answered: float = -math.inf) -> None:
         pick.counted = False
-        pick.replica.leave(pick.sent)
+        pick.replica.leave(pick.sent, answered)
         if self._members.replicas.get(pick.member.id) is pick.replica:  # else the table lost its process and its count
             left = self._in_flight.get(pick.member.id, 0) - 1
             if left > 0:

@@ -13,6 +13,9 @@ PREFILL_RATE = 5_000.0
 high up to a third."""
 STEP_TOKENS = 8192
 """vLLM's default `max_num_batched_tokens` on data-centre GPUs."""
+SEQUENCES = 256
+"""Requests that an engine runs at once if its arguments set no limit: vLLM's default `max_num_seqs` on all but the
+largest GPUs, where it is 1024."""
 KV_TOKENS = 100_000
 """Tokens of a KV cache of unknown size. The value is low because a record that is trusted for too long sends requests
 to caches that were evicted."""
@@ -46,10 +49,12 @@ class EngineCosts:
     __slots__ = (
         "_answers", "_copied", "_first_rate", "_held", "_scale", "_seen", "answer", "attention_length", "cache_tokens",
         "context", "copy_rate", "delay", "in_use", "kv_tokens", "least_copy", "overhead", "rate", "sequence",
-        "step_tokens",
+        "sequences", "step_tokens",
     )  # fmt: skip
 
-    def __init__(self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0) -> None:
+    def __init__(
+        self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0, max_sequences: int = 0
+    ) -> None:
         """Set the measured constants; 0 stands for unknown."""
         self.kv_tokens = KV_TOKENS
         """Tokens that a replica's cache holds."""
@@ -63,6 +68,8 @@ class EngineCosts:
         """Prompt tokens a second at the start of a context."""
         self.step_tokens = step_tokens or STEP_TOKENS
         """Tokens that one step computes at most."""
+        self.sequences = max_sequences or SEQUENCES
+        """Requests that an engine runs at once at most."""
         self.attention_length = 30_000.0
         """Position at which a prompt token costs twice as much as the first one."""
         self.overhead = 0.007
@@ -126,6 +133,19 @@ class EngineCosts:
         """Return the seconds to compute a prompt whose first `cached` tokens are in the cache."""
         new = prompt - cached
         return new * (1 + (cached + new / 2) / self.attention_length) / self.rate
+
+    def wait_for_place(self, load: int, step: float) -> float:
+        """Return the seconds until an engine can run a further request.
+
+        It runs a limited number of requests at once, whatever its backlog of prefill is, and the others wait in its
+        queue. A place becomes free whenever a running request ends.
+
+        Args:
+            load: its requests in flight.
+            step: seconds of one of its steps.
+        """
+        ahead = load + 1 - self.sequences
+        return ahead * self.answer * step / self.sequences if ahead > 0 else 0.0
 
     def observe_delay(self, seconds: float) -> None:
         """Learn from a first token that arrived so many seconds later than predicted."""

@@ -4,7 +4,8 @@ The cost of a replica, in seconds:
 
     wait + step · (1 + (wait + prefill) · rate / step_tokens) + (1 + PRICE) · prefill + crowding
 
-`wait` is the prefill that was sent to the replica and is not known to be computed. `prefill` is that of this request,
+`wait` is the prefill that was sent to the replica and is not known to be computed, the time until a running request
+ends if the engine runs as many as it can, and what an overdue first token shows. `prefill` is that of this request,
 given its expected cache hits there. `step` is the time of one engine step with the current load; its term counts the
 steps until the first token, and distinguishes idle replicas from busy ones if all else is equal. PRICE stands for the
 requests that will queue behind this one: work that a cache saves is saved for all of them.
@@ -78,7 +79,7 @@ class ReplicaCost:
     copied: float
     """Further tokens that are expected from a KV tier."""
     wait: float
-    """Seconds until the engine can begin: its backlog, or a copy that takes longer."""
+    """Seconds until the engine can begin: its backlog and the wait for a place, or a copy that takes longer."""
     prefill: float
     """Prefill of the uncached tokens; of a cold Tier 1 only the share that this request is charged."""
     step: float
@@ -259,6 +260,7 @@ class ExpectedTtft:
                 )
                 steps = costs.rate / costs.step_tokens
                 tight = share * costs.cache_tokens - own
+                sequences = costs.sequences
             fits = replica.live.tokens + replica.peer_unplaced <= tight
             fits = fits or self._fits(replica, demand, own, share, now)
             prefixes = replica.prefixes
@@ -267,6 +269,9 @@ class ExpectedTtft:
             if shared:
                 prefill = min(prefill, costs.prefill(demand.lengths[shared - 1], demand.prompt))
             wait = replica.wait(now) if replica.pending > 0 else 0.0
+            load = replica.in_flight + replica.peer_in_flight
+            if load >= sequences:
+                wait += costs.wait_for_place(load, replica.step)
             answers = replica.answers
             if answers and answers[0].due < now:
                 wait += replica.late(now)
@@ -342,7 +347,7 @@ class ExpectedTtft:
             warm = costs.prefill(demand.tier1, demand.prompt)
             charged = costs.in_use.cold_share(demand.prefix, declared=demand.declared)
             prefill = warm + charged * (prefill - warm)
-        wait = replica.wait(now) + replica.late(now)
+        wait = replica.wait(now) + costs.wait_for_place(replica.load, replica.step) + replica.late(now)
         if copied:
             wait = max(wait, costs.copy(copied))
         step = replica.step * (1 + (wait + prefill) * costs.rate / costs.step_tokens)

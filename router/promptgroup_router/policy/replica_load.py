@@ -47,6 +47,7 @@ class ReplicaLoad:
     """The load of one engine process behind a slot, estimated from the requests of this router and its peers."""
 
     __slots__ = (
+        "alive_at",
         "answers",
         "context",
         "costs",
@@ -93,6 +94,9 @@ class ReplicaLoad:
         """Part of `queued` that is computed, as first tokens have shown."""
         self.since = now
         """Time of the last sign of progress: a first token, or the moment when the replica became busy."""
+        self.alive_at = now
+        """Time at which this router last saw that the engine is not stuck: a first token, the end of an answer, or the
+        moment when the first of the requests that wait now was sent."""
         self.written = 0.0
         """Tokens newly written into its cache by this router's requests."""
         self.answers: deque[PendingPrefill] = deque()
@@ -175,12 +179,16 @@ class ReplicaLoad:
         """Return by how many seconds this router's oldest first token is overdue, beyond its engines' usual delay.
 
         Its delay holds up all later requests for about as long again. A usual delay says nothing about this replica,
-        because predictions are inaccurate for all replicas: a session must not leave its cache for noise.
+        because predictions are inaccurate for all replicas: a session must not leave its cache for noise. Nor does the
+        delay of an engine that shows signs of life: it has work, which leaving would only increase elsewhere. So the
+        delay counts at most as the time since the last sign.
         """
         answers = self.answers
         while answers and answers[0].settled:
             answers.popleft()
-        return max(0.0, now - answers[0].due - USUAL * self.costs.delay) if answers else 0.0
+        if not answers:
+            return 0.0
+        return max(0.0, min(now - answers[0].due - USUAL * self.costs.delay, now - self.alive_at))
 
     def send(self, seconds: float, tokens: float, now: float, *, streamed: bool, copy: float = 0.0) -> PendingPrefill:
         """Count a request with `seconds` of predicted prefill and a prompt of `tokens`.
@@ -197,6 +205,8 @@ class ReplicaLoad:
         self.queued += seconds
         sent = PendingPrefill(seconds, tokens, self.queued, now + max(wait, copy) + seconds + steps * self.step)
         if streamed:
+            if not self.waiting:
+                self.alive_at = now
             self.answers.append(sent)
             self.waiting += 1
         else:
@@ -212,13 +222,15 @@ class ReplicaLoad:
             return
         sent.settled = True
         self.waiting -= 1
+        self.alive_at = now
         self.costs.observe_delay(now - sent.due)
         self.done = max(self.done, min(sent.mark, self.queued))
         self.since = now
         self.pending = self.queued - self.done + self.peer_pending
 
-    def leave(self, sent: PendingPrefill) -> None:
-        """Remove a request that has ended, with or without a first token."""
+    def leave(self, sent: PendingPrefill, answered: float = -math.inf) -> None:
+        """Remove a request that has ended, with or without a first token; at `answered` if its answer is complete."""
+        self.alive_at = max(self.alive_at, answered)
         if not sent.settled:
             sent.settled = True
             self.waiting -= 1

@@ -49,7 +49,12 @@ GROUP = Group(
             ),
             tokens=1700,
             engine=Engine(
-                "0123456789abcdef", kv_tokens=400_000, prefill_rate=9_800, step_tokens=8192, copy_rate=70_000
+                "0123456789abcdef",
+                kv_tokens=400_000,
+                prefill_rate=9_800,
+                step_tokens=8192,
+                max_sequences=512,
+                copy_rate=70_000,
             ),
             prompt_from=PromptRef("ConfigMap", "support-aaaaaaaa"),
         ),
@@ -119,6 +124,7 @@ def test_what_is_known_of_engines_is_written_by_these_names():
             "kvTokens": 400_000,
             "prefillTokensPerSecond": 9_800,
             "stepTokens": 8192,
+            "maxSequences": 512,
             "copyTokensPerSecond": 70_000,
         },
         "promptFrom": {"kind": "ConfigMap", "name": "support-aaaaaaaa"},

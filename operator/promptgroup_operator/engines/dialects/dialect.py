@@ -60,6 +60,8 @@ class Dialect:
     """Names of its metrics."""
     batch_flag: str
     """Flag that limits the tokens computed in one scheduler step."""
+    sequences_flag: str
+    """Flag that limits the requests that run at once."""
     parallel_flags: frozenset[str]
     """Flags, with `-` instead of `_`, by which an engine has several processes, which share memory."""
     caching_off: str
@@ -131,22 +133,32 @@ def arguments(dialect: Dialect, model: str, port: int, user: tuple[str, ...]) ->
     return [*(arg.format(model=model, port=port) for arg in dialect.args), *user]
 
 
-_TOKENS = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?P<unit>[kKmM]?)")
+_NUMBER = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?P<unit>[kKmM]?)")
 _UNITS = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}
 
 
 def step_tokens(dialect: Dialect, args: Iterable[str]) -> int:
-    """Return the limit that a command line sets to the tokens of one step; 0 when it sets none that can be parsed.
+    """Return the limit that a command line sets to the tokens of one step; 0 when it sets none that can be parsed."""
+    return _limit(dialect.batch_flag, args)
+
+
+def max_sequences(dialect: Dialect, args: Iterable[str]) -> int:
+    """Return the limit that it sets to the requests that run at once; 0 when it sets none that can be parsed."""
+    return _limit(dialect.sequences_flag, args)
+
+
+def _limit(limit_flag: str, args: Iterable[str]) -> int:
+    """Return the number that a command line gives for a flag, or 0.
 
     It is parsed as by vLLM: the last flag wins, `_` equals `-`, and a number may end in k (1000) or K (1024), m or M.
     """
-    tokens, words = 0, iter(args)
+    limit, words = 0, iter(args)
     for word in words:
         flag, equals, value = word.partition("=")
-        if flag.replace("_", "-") == dialect.batch_flag:
-            match = _TOKENS.fullmatch(value if equals else next(words, ""))
-            tokens = int(float(match["number"]) * _UNITS[match["unit"]]) if match is not None else 0
-    return tokens
+        if flag.replace("_", "-") == limit_flag:
+            match = _NUMBER.fullmatch(value if equals else next(words, ""))
+            limit = int(float(match["number"]) * _UNITS[match["unit"]]) if match is not None else 0
+    return limit
 
 
 def is_parallel(dialect: Dialect, args: Iterable[str]) -> bool:

@@ -169,6 +169,7 @@ SGLANG = Dialect(
     health="/health",
     metrics=METRICS,
     batch_flag="--chunked-prefill-size",
+    sequences_flag="--max-running-requests",
     caching_off=_CACHING_OFF,
     reset="/flush_cache",
     state="/server_info",

@@ -80,6 +80,7 @@ TENSORRT_LLM = Dialect(
     health="/health",
     metrics=METRICS,
     batch_flag="--max-num-tokens",
+    sequences_flag="--max-batch-size",
     caching_off="kv_cache_config.enable_block_reuse: false",
     # without the first there is no /prometheus/metrics, without the second no gauge on it
     config="return_perf_metrics: true\nenable_iter_perf_stats: true\n",

@@ -267,6 +267,7 @@ VLLM = Dialect(
     health="/health",
     metrics=METRICS,
     batch_flag="--max-num-batched-tokens",
+    sequences_flag="--max-num-seqs",
     caching_off=_CACHING_OFF,
     resumes=True,
     reset="/reset_prefix_cache",

@@ -236,6 +236,11 @@ STEPS = {
 }
 
 
+def test_the_requests_that_run_at_once_are_those_of_the_running_engine():
+    assert desired.max_sequences(group(), standing(container(args=["--max-num-seqs=64"]))) == 64
+    assert desired.max_sequences(group(), None) == 0
+
+
 @pytest.mark.parametrize("case", STEPS)
 def test_the_tokens_of_a_step(case):
     engine, expected = STEPS[case]

@@ -5,6 +5,7 @@ import pytest
 from promptgroup_contract.table import Engine, SlotState
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.placement.balancer import Balancer
+from promptgroup_router.policy.costs import SEQUENCES
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.building import build_index
@@ -32,6 +33,14 @@ def test_a_capacity_that_a_later_table_tells_holds_for_engines_that_are_known():
     assert (replica.costs.kv_tokens, replica.costs.cache_tokens) == (100_000, 100_000)
     balancer.install(view(Engine("one")), 2.0)
     assert (replica.costs.kv_tokens, replica.costs.cache_tokens) == (100_000, 100_000)
+
+
+@pytest.mark.parametrize(("told", "expected"), [(48, 48), (0, SEQUENCES)])
+def test_an_engine_runs_as_many_requests_as_the_table_tells_or_as_is_usual(told, expected):
+    balancer = Balancer(Health())
+    engine = Engine("one", max_sequences=told)
+    balancer.install(build_index(table(group("a", revision(slots=2, engine=engine)))), 0.0)
+    assert {replica.costs.sequences for replica in balancer.members.replicas.values()} == {expected}
 
 
 def test_another_process_behind_a_slot_has_cached_nothing_but_its_own_prompt():

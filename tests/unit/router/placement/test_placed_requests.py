@@ -70,6 +70,20 @@ def test_a_request_is_counted_from_the_pick_to_its_end_once():
     assert pick.replica.tokens_written - before == 1100
 
 
+def test_an_answer_that_is_complete_shows_that_an_engine_is_not_stuck_and_a_client_that_went_away_does_not():
+    candidates, balancer = served(slots=1)
+    answered, cancelled, waiting = (
+        balancer.pick(candidates, Demand(session, 11, 3000, tier1=2000), 0.0) for session in range(3)
+    )
+    replica = waiting.replica
+    replica.costs.delay = 0.0
+    assert replica.late(60.0) == pytest.approx(60.0 - replica.answers[0].due)
+    balancer.placed.end(answered, Usage(3000, 2000, 150), 50.0)
+    assert replica.late(60.0) == pytest.approx(10.0)
+    balancer.placed.release(cancelled, 59.0)
+    assert replica.late(60.0) == pytest.approx(10.0)
+
+
 def test_a_session_comes_back_to_where_its_history_is_and_says_what_should_be_cached():
     candidates, balancer = served()
     first = balancer.pick(candidates, DEMAND, 0.0)

@@ -229,6 +229,23 @@ def test_requests_leave_a_cache_where_many_long_answers_are_decoded_and_not_for_
     assert case.choose(NEXT) is case.order[0], "a session that has begun does not leave its cache for it"
 
 
+@pytest.mark.parametrize(("running", "stays"), [(20, True), (60, False)])
+def test_requests_leave_a_cache_whose_engine_runs_as_many_requests_as_it_can(running, stays):
+    case = Case()
+    costs = case.books(case.order[0]).costs
+    costs.in_use.capacity = 0  # a cold prefix has its whole price
+    costs.sequences = 32
+    for _ in range(200):
+        costs.observe_answer(1000)
+    for member in case.candidates.members:
+        for _ in range(running if member is case.order[0] else 20):
+            case.books(member).progress(case.books(member).send(0.0, 100, 0.0, streamed=True), 0.0)
+    case.books(case.order[0]).touch(11, 2000)
+    assert (case.choose() is case.order[0]) == stays
+    case.record(case.order[0])
+    assert (case.choose(NEXT) is case.order[0]) == stays, "a session that has begun waits for a place as well"
+
+
 def test_a_session_without_a_record_is_believed_at_home_as_far_as_that_came_true():
     case = Case()
     home = case.order[0]

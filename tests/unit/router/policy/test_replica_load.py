@@ -115,6 +115,25 @@ def test_a_first_token_that_is_as_late_as_those_before_it_is_not_overdue():
     assert books.late(sent.due + 100.0) > 50
 
 
+def test_a_late_first_token_counts_no_more_than_the_time_since_the_engine_showed_that_it_is_not_stuck():
+    books = replica()
+    answering, early, stuck = (send(books, 0.1) for _ in range(3))
+    books.progress(answering, 0.1)
+    books.progress(early, 4.0)
+    books.costs.delay = 0.0
+    assert books.late(9.0) == pytest.approx(5.0)
+    books.leave(answering, answered=8.0)
+    assert books.late(9.0) == pytest.approx(1.0)
+    books.leave(early)  # a client that went away shows nothing
+    assert books.late(10.0) == pytest.approx(2.0)
+    books.progress(stuck, 10.0)
+    books.leave(stuck, answered=10.0)
+    books.costs.delay = 0.0
+    last = send(books, 0.1, now=50.0)
+    assert books.late(last.due) == 0, "an idle engine is not stuck"
+    assert books.late(60.0) == pytest.approx(60.0 - last.due)
+
+
 def test_a_step_grows_with_what_runs():
     books = replica()
     idle = books.step

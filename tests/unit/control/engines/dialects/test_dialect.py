@@ -2,7 +2,13 @@ import pytest
 
 from promptgroup_operator.adapters.identity import Adapter
 from promptgroup_operator.api.prompt_group import EngineType
-from promptgroup_operator.engines.dialects.dialect import arguments, is_parallel, requested_model, step_tokens
+from promptgroup_operator.engines.dialects.dialect import (
+    arguments,
+    is_parallel,
+    max_sequences,
+    requested_model,
+    step_tokens,
+)
 from promptgroup_operator.engines.dialects.pod_parts import CONFIG_FILE
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.dialects.sglang import SGLANG
@@ -61,6 +67,13 @@ def test_the_other_engines_name_the_tokens_of_a_step_in_words_of_their_own():
     assert step_tokens(SGLANG, ["--chunked-prefill-size", "4096"]) == 4096
     assert step_tokens(SGLANG, ["--chunked-prefill-size=-1"]) == 0
     assert step_tokens(TENSORRT_LLM, ["--max_num_tokens", "16384"]) == 16384
+
+
+def test_each_engine_has_a_flag_for_the_requests_that_run_at_once():
+    assert max_sequences(VLLM, ["--max-num-seqs=1k", "--max_num_seqs", "128", "--max-num-batched-tokens=8192"]) == 128
+    assert max_sequences(VLLM, ["--max-num-batched-tokens=8192"]) == 0
+    assert max_sequences(SGLANG, ["--max-running-requests", "48"]) == 48
+    assert max_sequences(TENSORRT_LLM, ["--max_batch_size", "64"]) == 64
 
 
 def test_braces_in_names_and_arguments_are_left_alone():

@@ -36,6 +36,7 @@ FOURTH = Dialect(
         first_token="fourth_first_token_seconds",
     ),
     batch_flag="--step-tokens",
+    sequences_flag="--sequences",
     parallel_flags=frozenset({"--gpus"}),
     caching_off="--forget",
     caching_off_parts=PodParts(args=("--forget",)),
@@ -65,14 +66,22 @@ def container(**fields):
 
 
 def test_its_pod_is_started_probed_and_drained_by_its_own_value():
-    pod = container(engine={"image": "example/fourth:2.1", "args": ["--gpus=2", "--step-tokens=4k"]})
+    pod = container(engine={"image": "example/fourth:2.1", "args": ["--gpus=2", "--step-tokens=4k", "--sequences=24"]})
     (engine,) = pod["containers"]
-    assert engine["args"] == ["serve", engine["args"][1], "--listen=8000", "--gpus=2", "--step-tokens=4k"]
+    assert engine["args"] == [
+        "serve",
+        engine["args"][1],
+        "--listen=8000",
+        "--gpus=2",
+        "--step-tokens=4k",
+        "--sequences=24",
+    ]
     assert engine["readinessProbe"]["httpGet"]["path"] == "/alive"
     assert {"/counters", "fourth_running,fourth_waiting"} <= set(engine["lifecycle"]["preStop"]["exec"]["command"])
     assert "shm" in {volume["name"] for volume in pod["volumes"]}
     live = {"spec": {"template": {"spec": pod}}}
     assert desired.step_tokens(group(), live) == 4000
+    assert desired.max_sequences(group(), live) == 24
 
 
 @pytest.mark.parametrize(
@@ -111,7 +120,7 @@ def test_its_metrics_are_read_by_their_names():
 
 
 def test_a_part_that_is_missing_is_an_error():
-    with pytest.raises(TypeError, match="missing 19 required keyword-only arguments"):
+    with pytest.raises(TypeError, match="missing 20 required keyword-only arguments"):
         Dialect(args=("serve",))
 
 
