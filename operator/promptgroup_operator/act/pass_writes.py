@@ -62,7 +62,7 @@ class Write:
 
     @property
     def name(self) -> _Name:
-        """What identifies the write in the next passes."""
+        """Identity of the write in the next passes."""
         return self.subject, repr(self.content) if self.content is not None else ""
 
 
