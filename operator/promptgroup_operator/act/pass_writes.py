@@ -7,14 +7,15 @@ the first write.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from time import monotonic
-from typing import Protocol, TypeVar
 
 from promptgroup_operator.base.backoff import retry_seconds
 from promptgroup_operator.base.errors import ClusterError, NotLeadingError
+from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.base.withheld import withheld
 from promptgroup_operator.plan import status
 from promptgroup_operator.world.snapshot import Key, Problem
@@ -28,6 +29,8 @@ CONFLICTS = 3
 version: another client writes the object occasionally. A further conflict counts as a failed write."""
 AT_ONCE = 8
 """Writes of independent objects, such as the pods of a group, that are sent at the same time."""
+SEVERAL_SECONDS = 30.0
+"""Time for them, with the time in which they wait for the writes of other groups."""
 SLOWEST = 4
 """Maximum number of writes without a response in one pass; further ones of the same kinds are left to later passes.
 Each of them takes `api_server.REQUEST_SECONDS`, and a pass must end within handlers.STUCK."""
@@ -66,15 +69,14 @@ class Write:
         return self.subject, repr(self.content) if self.content is not None else ""
 
 
-T = TypeVar("T")
-R = TypeVar("R")
+_Outcome = tuple[ClusterError | None, float]
+"""Error of a write, and the seconds that it took."""
+_Send = Callable[[Callable[[Write], _Outcome], Sequence[Write]], Sequence[_Outcome | None]]
+"""Sends several independent writes, and returns their outcomes; None for one that was not sent in time."""
 
 
-class Map(Protocol):
-    """`map`, or one that calls the function in several threads."""
-
-    def __call__(self, call: Callable[[T], R], items: Iterable[T], /) -> Iterable[R]:
-        """Return the results in the order of the items."""
+def _one_by_one(tried: Callable[[Write], _Outcome], writes: Sequence[Write]) -> Sequence[_Outcome | None]:
+    return [tried(write) for write in writes]
 
 
 class PassWrites:
@@ -85,7 +87,7 @@ class PassWrites:
         secrets: texts that no message may quote.
         is_away: sends another read to the API server; True if that has no response either.
         clock: monotonic seconds.
-        send: sends several independent writes, `map` one after the other.
+        send: sends several independent writes.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class PassWrites:
         secrets: Sequence[str],
         is_away: Callable[[], bool],
         clock: Callable[[], float] = monotonic,
-        send: Map = map,
+        send: _Send = _one_by_one,
     ) -> None:
         self._known = known
         self._secrets = secrets
@@ -137,12 +139,12 @@ class PassWrites:
         """Send a few writes at the same time, and note the failures of all before one of them ends the pass."""
         result = [self._held_back(write) for write in writes]
         due = [index for index, held in enumerate(result) if held is None]
-        send = self._send if len(due) > 1 else map
-        outcomes = list(send(self._tried, [writes[index] for index in due]))
+        send = self._send if len(due) > 1 else _one_by_one
+        outcomes = send(self._tried, [writes[index] for index in due])
         end: ClusterError | None = None
-        for index, (error, took) in zip(due, outcomes, strict=True):
+        for index, outcome in zip(due, outcomes, strict=True):
             try:
-                result[index] = self._failure(writes[index], error, took)
+                result[index] = self._failure(writes[index], outcome)
             except ClusterError as error_of_pass:
                 end = end or error_of_pass
         if end is not None:
@@ -162,8 +164,7 @@ class PassWrites:
             return failed
         return None
 
-    def _tried(self, write: Write) -> tuple[ClusterError | None, float]:
-        """Write; return the error, and the seconds that it took."""
+    def _tried(self, write: Write) -> _Outcome:
         began = self._clock()
         try:
             write.run()
@@ -171,7 +172,9 @@ class PassWrites:
             return error, self._clock() - began
         return None, 0.0
 
-    def _failure(self, write: Write, error: ClusterError | None, took: float) -> FailedWrite | None:
+    def _failure(self, write: Write, outcome: _Outcome | None) -> FailedWrite | None:
+        late = ClusterError(f"{write.subject} was not written in time"), SEVERAL_SECONDS
+        error, took = outcome if outcome is not None else late
         if error is None:
             return None
         if isinstance(error, NotLeadingError):
@@ -226,16 +229,17 @@ class FailedWrites:
     """The failed writes of the latest pass over each group. If they are lost, each is retried once too early.
 
     Args:
-        send: sends several independent writes.
+        pool: threads that send several writes of a pass; without it they are sent one by one.
     """
 
-    def __init__(self, send: Map = map) -> None:
-        self._send = send
+    def __init__(self, pool: FairPool | None = None) -> None:
+        self._pool = pool
         self._of: dict[Key, dict[_Name, FailedWrite]] = {}
 
     def begin(self, key: Key, secrets: Sequence[str], is_away: Callable[[], bool]) -> PassWrites:
         """Return the writes of a pass that begins."""
-        return PassWrites(self._of.get(key, {}), secrets, is_away, send=self._send)
+        send = partial(self._pool.map, key.namespace, seconds=SEVERAL_SECONDS) if self._pool else _one_by_one
+        return PassWrites(self._of.get(key, {}), secrets, is_away, send=send)
 
     def end(self, key: Key, writes: PassWrites) -> None:
         """Store the failed writes of a pass, in place of the group's earlier ones."""

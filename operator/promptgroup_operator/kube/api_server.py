@@ -29,7 +29,7 @@ from promptgroup_operator.telemetry.metrics import NO_ANSWER
 REQUEST_SECONDS = 15.0
 """Longest wait for the API server. Its own limit for a request is 60 s, which is too long for a pass."""
 WRITERS = 16
-"""Threads beside those of passes and warm-ups that send requests."""
+"""Writes of pods that passes share; as many again for namespaces that have none (`base.fair_pool`)."""
 RETRY_AFTER = 300.0
 """Longest pause in seconds that a server may ask for."""
 PAGE = 100
@@ -100,7 +100,7 @@ def connect(settings: Settings, file: str = "", context: str = "") -> client.Api
     """
     configuration: Any = client.Configuration()
     configuration.retries = False
-    configuration.connection_pool_maxsize = settings.workers + settings.warmups + WRITERS
+    configuration.connection_pool_maxsize = settings.workers + settings.warmups + 2 * WRITERS
     folder, file = settings.service_account_dir, file or os.environ.get("KUBECONFIG", "")
     in_pod = not file and not context and (folder / "token").exists()
     try:

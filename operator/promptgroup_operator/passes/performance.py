@@ -3,7 +3,6 @@
 import base64
 import logging
 import secrets
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -13,6 +12,7 @@ from promptgroup_operator.act.group_writer import GroupWriter
 from promptgroup_operator.act.pass_writes import FailedWrite, FailedWrites, PassWrites, Write
 from promptgroup_operator.act.router_grants import RouterGrants
 from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.kube.api_server import WRITERS
 from promptgroup_operator.observe.group_reader import GroupReader
 from promptgroup_operator.passes.adapter_unloader import AdapterUnloader
@@ -67,9 +67,14 @@ class Performer:
             reader.neighbours.routes,
             writer,
         )
-        self._failed_writes = FailedWrites(ThreadPoolExecutor(WRITERS, "write").map)
+        self._writers = FairPool(WRITERS, "write")
+        self._failed_writes = FailedWrites(self._writers)
         self.pool_refusals: dict[Key, Problem] = {}
         """Group → why the API server refused its InferencePool."""
+
+    def close(self) -> None:
+        """Begin no more writes of several pods; those that run end by their own deadlines."""
+        self._writers.close()
 
     def forget(self, key: Key, now: datetime) -> None:
         """Delete the state of a group that does not exist any more."""

@@ -78,8 +78,8 @@ class Reconciler:
         self._pass_failures = metrics.pass_failures.labels(REFUSED)
 
     def close(self) -> None:
-        """Stop warm-ups, refreshes, readings and the unloading of adapters."""
-        for part in (self._warmups, self._refreshes, self._unloader, self._observer):
+        """Stop warm-ups, refreshes, readings, the unloading of adapters, and writes of several pods."""
+        for part in (self._warmups, self._refreshes, self._unloader, self._observer, self._performer):
             part.close()
 
     def summaries(self) -> dict[Key, PassSummary]:

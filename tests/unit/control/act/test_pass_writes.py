@@ -1,5 +1,4 @@
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,6 +12,7 @@ from promptgroup_operator.act.pass_writes import (
     Write,
 )
 from promptgroup_operator.base.errors import ClusterError, NotLeadingError
+from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.kube.api_server import REQUEST_SECONDS
 from promptgroup_operator.world.snapshot import Key
 
@@ -79,11 +79,14 @@ def several(server, *subjects):
 
 def test_independent_objects_are_written_at_the_same_time():
     meet = threading.Barrier(AT_ONCE, timeout=30)
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        writes = PassWrites({}, [], lambda: False, send=threads.map)
-        pods = [Write(f"Pod {number}", "x", lambda: meet.wait() and None) for number in range(2 * AT_ONCE)]
-        assert writes.attempt_all(pods) == [None] * len(pods)
+    pool = FairPool(2 * AT_ONCE, "write")
+    writes = FailedWrites(pool).begin(KEY, [], lambda: False)
+    pods = [Write(f"Pod {number}", "x", lambda: meet.wait() and None) for number in range(2 * AT_ONCE)]
+    assert writes.attempt_all(pods) == [None] * len(pods)
     assert writes.problem() is None
+    pool.close()
+    failed, _ = writes.attempt_all(pods[:2])
+    assert failed.words == "Pod 0 was not written in time"
 
 
 def test_of_several_writes_one_that_fails_stops_no_other_and_is_held_back_alone(server):
