@@ -28,7 +28,7 @@ from promptgroup_operator.telemetry.metrics import NO_ANSWER
 
 REQUEST_SECONDS = 15.0
 """Longest wait for the API server. Its own limit for a request is 60 s, which is too long for a pass."""
-WRITERS = 16
+WRITERS = 32
 """Writes of pods that passes share; as many again for namespaces that have none (`base.fair_pool`)."""
 RETRY_AFTER = 300.0
 """Longest pause in seconds that a server may ask for."""
