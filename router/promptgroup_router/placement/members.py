@@ -167,10 +167,11 @@ class MemberRecords:
         figures = revision.revision.engine
         kind = self._costs.get(key) or made.costs.get(key)
         if kind is None:
-            kind = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens, figures.max_sequences)
+            kind = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
             kind.in_use.requests = self._requests  # lent replicas of another kind may serve a prompt
         elif figures.kv_tokens:
             kind.set_capacity(figures.kv_tokens)
+        kind.sequences = figures.max_sequences or kind.sequences
         kind.set_copies(figures.copy_rate, revision.revision.tokens)
         made.costs[key] = kind
         self.record_prefix(revision.prefix, revision.revision.tokens)

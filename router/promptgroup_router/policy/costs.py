@@ -52,9 +52,7 @@ class EngineCosts:
         "sequences", "step_tokens",
     )  # fmt: skip
 
-    def __init__(
-        self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0, max_sequences: int = 0
-    ) -> None:
+    def __init__(self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0) -> None:
         """Set the measured constants; 0 stands for unknown."""
         self.kv_tokens = KV_TOKENS
         """Tokens that a replica's cache holds."""
@@ -68,8 +66,8 @@ class EngineCosts:
         """Prompt tokens a second at the start of a context."""
         self.step_tokens = step_tokens or STEP_TOKENS
         """Tokens that one step computes at most."""
-        self.sequences = max_sequences or SEQUENCES
-        """Requests that an engine runs at once at most."""
+        self.sequences = SEQUENCES
+        """Requests that an engine runs at once at most; assumed until the table contains them."""
         self.attention_length = 30_000.0
         """Position at which a prompt token costs twice as much as the first one."""
         self.overhead = 0.007

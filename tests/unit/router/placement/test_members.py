@@ -35,11 +35,16 @@ def test_a_capacity_that_a_later_table_tells_holds_for_engines_that_are_known():
     assert (replica.costs.kv_tokens, replica.costs.cache_tokens) == (100_000, 100_000)
 
 
-@pytest.mark.parametrize(("told", "expected"), [(48, 48), (0, SEQUENCES)])
-def test_an_engine_runs_as_many_requests_as_the_table_tells_or_as_is_usual(told, expected):
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [([48], 48), ([0], SEQUENCES), ([0, 48], 48), ([48, 0], 48)],
+    ids=["told", "not told", "told by a later table", "told by an earlier table"],
+)
+def test_an_engine_runs_as_many_requests_as_the_table_tells_or_as_is_usual(tables, expected):
     balancer = Balancer(Health())
-    engine = Engine("one", max_sequences=told)
-    balancer.install(build_index(table(group("a", revision(slots=2, engine=engine)))), 0.0)
+    for told in tables:
+        engine = Engine("one", max_sequences=told)
+        balancer.install(build_index(table(group("a", revision(slots=2, engine=engine)))), 0.0)
     assert {replica.costs.sequences for replica in balancer.members.replicas.values()} == {expected}
 
 

@@ -124,6 +124,6 @@ def test_the_mean_answer_follows_the_first_answers_quickly_and_believes_none_lon
 
 @pytest.mark.parametrize(("load", "ahead"), [(0, 0), (3, 0), (4, 1), (6, 3)])
 def test_a_request_waits_for_a_place_where_an_engine_runs_as_many_as_it_can(load, ahead):
-    costs = EngineCosts(max_sequences=4)
-    costs.answer = 100.0
+    costs = EngineCosts()
+    costs.sequences, costs.answer = 4, 100.0
     assert costs.wait_for_place(load, 0.02) == pytest.approx(ahead * 0.5), "one of four answers ends each half second"
