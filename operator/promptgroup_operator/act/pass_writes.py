@@ -32,8 +32,9 @@ AT_ONCE = 8
 SEVERAL_SECONDS = 30.0
 """Time for them, with the time in which they wait for the writes of other groups."""
 SLOWEST = 4
-"""Maximum number of writes without a response in one pass; further ones of the same kinds are left to later passes.
-Each of them takes `api_server.REQUEST_SECONDS`, and a pass must end within handlers.STUCK."""
+"""Number of writes without a response in one pass after which no further ones of the same kinds are sent, but left to
+later passes. Writes that are sent at the same time take `api_server.REQUEST_SECONDS` together, and a pass must end
+within handlers.STUCK."""
 
 
 @dataclass(frozen=True, slots=True)
