@@ -10,12 +10,19 @@ import itertools
 import json
 import os
 import random
+import socket
 import sys
 import time
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 
+RESOLVE_SECONDS = 60
+"""Longest wait for a name's address."""
+RESOLVE_PAUSE = 0.5
+"""Seconds between two tries."""
 REQUEST_SECONDS = 120
 """A request without an end after this counts as failed."""
 SENTENCES = 8
@@ -77,6 +84,34 @@ def account(usage: dict, result: dict) -> None:
     result["cached"] = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
 
 
+class Addresses(AbstractResolver):
+    """Resolves a name once, and tries until it can.
+
+    A DNS server that starts anew beside another test answers that names do not exist until it has listed the Services.
+    """
+
+    def __init__(self, resolver: AbstractResolver) -> None:
+        self._resolver = resolver
+        self._kept: dict[tuple[str, int], list[ResolveResult]] = {}
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Addresses of a host; TimeoutError when it has none for RESOLVE_SECONDS."""
+        async with asyncio.timeout(RESOLVE_SECONDS):
+            while (host, port) not in self._kept:
+                try:
+                    self._kept[host, port] = await self._resolver.resolve(host, port, family)
+                except OSError as error:
+                    sys.stderr.write(f"{host}: {error}\n")
+                    await asyncio.sleep(RESOLVE_PAUSE)
+        return self._kept[host, port]
+
+    async def close(self) -> None:
+        """Close the resolver that was asked."""
+        await self._resolver.close()
+
+
 class Pace:
     """When each request is due: at a steady rate, however long those before it take, or at once."""
 
@@ -128,8 +163,10 @@ async def main() -> None:
     sessions = iter(range(plan["sessions"])) if plan["sessions"] else itertools.count()
     numbers, pace = itertools.count(), Pace(plan["rate"])
     timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=10)
-    # a DNS server that starts anew beside another test answers that names do not exist until it has listed the Services
-    connector = aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=None)
+    addresses = Addresses(aiohttp.ThreadedResolver())
+    for url in plan["urls"]:
+        await addresses.resolve(urlsplit(url).hostname, urlsplit(url).port or 80)
+    connector = aiohttp.TCPConnector(limit=0, force_close=True, resolver=addresses, use_dns_cache=False)
 
     async def work() -> None:
         for session in sessions:
