@@ -246,6 +246,23 @@ def test_requests_leave_a_cache_whose_engine_runs_as_many_requests_as_it_can(run
     assert (case.choose(NEXT) is case.order[0]) == stays, "a session that has begun waits for a place as well"
 
 
+@pytest.mark.parametrize(("running", "there"), [(20, True), (60, False)])
+def test_a_new_session_goes_where_its_prefix_is_unless_it_would_wait_for_a_place_there(running, there):
+    case = Case()
+    home, warm, cold = case.order
+    costs = case.books(home).costs
+    costs.in_use.capacity = 0  # a cold prefix has its whole price
+    costs.sequences = 32
+    for _ in range(200):
+        costs.observe_answer(1000)
+    for member, in_flight in ((warm, running), (cold, 20)):
+        for _ in range(in_flight):
+            case.books(member).progress(case.books(member).send(0.0, 100, 0.0, streamed=True), 0.0)
+    case.books(home).send(30.0, 4000, 0.0, streamed=True)
+    case.books(warm).touch(11, 2000)
+    assert case.choose() is (warm if there else cold)
+
+
 def test_a_session_without_a_record_is_believed_at_home_as_far_as_that_came_true():
     case = Case()
     home = case.order[0]
