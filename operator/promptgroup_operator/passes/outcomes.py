@@ -54,7 +54,7 @@ class Outcomes:
         if job.shared:
             subject = job.container_id, job.prompt.fingerprint
             self._guest_proofs.put(key, *subject, outcome, serves=serves, now=datetime.now(UTC))
-            self._queue.add(key, ahead=True)
+            self._queue.add(key, ahead=serves)
             return
         change = ConditionChange(job.pod, job.uid, outcome)
         container = job.container_id if serves else NO_CONTAINER
@@ -64,7 +64,7 @@ class Outcomes:
             logger.warning("pod %s/%s: %s", key.namespace, job.pod, error)
             if serves:  # the next pass writes it; a warm-up that failed is repeated
                 self._late.setdefault(key, {})[job.container_id] = change, serves
-        self._queue.add(key, ahead=True)  # this replica lacks only its slot
+        self._queue.add(key, ahead=serves)  # a replica that serves lacks only its slot
 
     def report_refresh(self, key: Key, refresh: Refresh, outcome: Outcome) -> None:
         """Write the outcome of a refresh into the pod's condition, which stays True, and queue a pass of the group."""

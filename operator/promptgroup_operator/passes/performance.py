@@ -100,8 +100,8 @@ class Performer:
             performed = self._perform(world, todo, writes, now)
         finally:
             self._failed_writes.end(key, writes)
-        soonest = min(todo.requeue_after, writes.due(), self._unwatched.cache.due(key))
-        return replace(performed, requeue_after=soonest), writes.tried
+        due = todo.requeue_after, performed.requeue_after, writes.due(), self._unwatched.cache.due(key)
+        return replace(performed, requeue_after=min(due)), writes.tried
 
     def _perform(self, world: World, todo: Plan, writes: PassWrites, now: datetime) -> Plan:
         key = world.group.key
@@ -114,12 +114,13 @@ class Performer:
             self._close_gates(space, todo, changes, writes, now)
             self._apply_objects(world, todo, writes, all_of_them=True)
         marks = [(mark, changes.get(mark.uid)) for mark in todo.pod_updates]
-        writes.attempt_all(
+        marked = writes.attempt_all(
             [
                 Write(f"Pod {mark.pod}", (mark, change), partial(self._writer.update_pod, space, mark, change, now))
                 for mark, change in marks
             ]
         )
+        placed = any(mark.slot is not None and failed is None for (mark, _), failed in zip(marks, marked, strict=True))
         routes = [route for route in (todo.route, world.live.get(("PromptRoute", key.name))) if route is not None]
         writes.attempt("Role", None, lambda: self._grants.put(key, routes))
         if todo.route is not None and plan.route_unwritten(world, todo):
@@ -128,6 +129,9 @@ class Performer:
         self._warmups.want(key, [job for job in todo.warmups if job.container_id not in pending], now)
         self._refreshes.start(key, todo.refreshes)
         self._unloader.check(world, now)
+        if placed and self._queue.is_ahead(key):
+            return todo  # another replica has become warm: the pass that begins now for its slot writes the rest
+        todo = self._remove_undesired(world, todo, writes, later=placed)
         for deletion in todo.deletions:  # after all that serving needs: a policy may refuse one for ever
             subject = f"{deletion.kind} {deletion.name}"
             writes.attempt(subject, deletion, partial(self._writer.delete, space, deletion))
@@ -160,7 +164,7 @@ class Performer:
         return writes.attempt(subject, manifest, partial(self._writer.apply, manifest, plan.live(world, manifest)))
 
     def _apply_objects(self, world: World, todo: Plan, writes: PassWrites, *, all_of_them: bool = False) -> bool:
-        """Apply the objects that differ. Return False at the first Deployment that cannot be written.
+        """Apply the objects that lack something. Return False at the first Deployment that cannot be written.
 
         What failed before comes first, so that no other object follows a plan that is not performed. With `all_of_them`
         the others are applied as well, but for those of a Deployment that does not exist, which is the record of them.
@@ -170,7 +174,7 @@ class Performer:
             return writes.failed_before(f"{manifest['kind']} {manifest['metadata']['name']}")
 
         whole, missing = True, set()
-        for manifest in sorted(plan.unwritten(world, todo), key=failed_before, reverse=True):
+        for manifest in sorted(plan.incomplete(world, todo), key=failed_before, reverse=True):
             name = manifest["metadata"]["name"]
             if name in missing or self._apply(world, manifest, writes) is None or manifest["kind"] not in WORKLOADS:
                 continue
@@ -180,6 +184,28 @@ class Performer:
             if plan.live(world, manifest) is None:
                 missing.add(name)
         return whole
+
+    def _remove_undesired(self, world: World, todo: Plan, writes: PassWrites, *, later: bool) -> Plan:
+        """Apply the objects that only have too much, such as the record of a release that has ended.
+
+        Nothing waits for these writes. Kubernetes' controllers write the status of a workload while its replicas become
+        warm, so that they meet conflicts then, and the next replicas of the group would wait until those are over.
+
+        Args:
+            world: the observed state.
+            todo: the plan.
+            writes: of the pass.
+            later: True to leave them to another pass, which is due soon.
+
+        Returns:
+            The plan, with the time of that pass.
+        """
+        overfull = plan.overfull(world, todo)
+        if later and overfull:
+            return replace(todo, requeue_after=min(todo.requeue_after, plan.MOVING))
+        for manifest in overfull:
+            self._apply(world, manifest, writes)
+        return todo
 
     def _apply_pool(self, world: World, todo: Plan, writes: PassWrites) -> None:
         """Write the InferencePool; routers serve without it, so that a refusal is a condition of its own."""

@@ -51,7 +51,7 @@ READERS = 16
 """Engines and routers that are read at the same time."""
 READ_SECONDS = 10.0
 """Time for all engines of a group; one that answers later counts as not read, and the pass continues without it."""
-READ_WARM_SECONDS = 1.0
+READ_WARM_SECONDS = 0.25
 """The same while a replica that has just become warm waits for its slot."""
 READ_ASLEEP = 0.9 * WATCH
 """Time between two readings of the routers of a group that sleeps: passes are not to the millisecond."""

@@ -75,6 +75,11 @@ class WorkQueue:
             if sooner or moves:
                 self._place(key, now)
 
+    def is_ahead(self, key: Key) -> bool:
+        """Return True if a key has priority, also if it was added with priority since its present pass began."""
+        with self._condition:
+            return key in self._ahead
+
     def take(self) -> Key | None:
         """Wait for the next key that is due and may run, and return it; None once the queue is closed."""
         with self._condition:

@@ -29,8 +29,16 @@ def stamped(manifest: Manifest) -> dict[str, Any]:
 
 
 def must_write(live: Manifest | None, manifest: Manifest) -> bool:
-    """Return True if `wanted`, a stamped manifest, differs from the live object."""
+    """Return True if a stamped manifest differs from the live object."""
     return live is None or not _covers("", live, manifest)
+
+
+def is_complete(live: Manifest | None, manifest: Manifest) -> bool:
+    """Return True if the live object has all that a stamped manifest desires, whether it has more or not."""
+    metadata = dict(manifest["metadata"])
+    stamps = metadata.get("annotations", {})
+    metadata["annotations"] = {key: value for key, value in stamps.items() if key != ANNOTATION_APPLIED}
+    return live is not None and _covers("", live, {**manifest, "metadata": metadata})
 
 
 _LIST_KEYS = {**MERGE_KEYS, "ownerReferences": "uid"}

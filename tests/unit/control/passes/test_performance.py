@@ -7,6 +7,7 @@ import pytest
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.plan import plan
+from promptgroup_operator.plan.diff import stamped
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
 from support.builders import NOW, TEXT
 from support.passrun import FAULTS, KEY, NAME, TYPED, WARM, WRITES, FailingWriter, Writer, a_deployment, a_group, passes
@@ -153,6 +154,40 @@ def test_a_replica_does_not_wait_for_its_slot_until_those_before_it_are_written(
     marks = (MARK, PodUpdate("p2", "u2", 1, None))
     reconciler.act(world, replace(TODO, conditions=(), pod_updates=marks), NOW)
     assert ("apply", ROUTE, None) in writer.calls
+
+
+@pytest.mark.parametrize(("marks", "written"), [((), ["PromptRoute", "ConfigMap"]), ((MARK,), ["PromptRoute"])])
+def test_what_is_desired_no_more_is_removed_last_and_by_another_pass_while_replicas_get_slots(
+    cluster, reconciler, marks, written
+):
+    cluster.tell()
+    world = reconciler.observe(KEY, NOW)
+    standing = stamped({**CONFIG, "more": "of an earlier release"})
+    world = replace(world, live={**world.live, ("ConfigMap", "x"): standing})
+    reconciler._writer.to = writer = Writer()
+    performed = reconciler.act(world, replace(TODO, objects=(stamped(CONFIG),), pod_updates=marks), NOW)
+    assert [call[1]["kind"] for call in writer.calls if call[0] == "apply"] == written
+    assert (performed.requeue_after <= plan.MOVING) == bool(marks)
+
+
+@pytest.mark.parametrize(("marks", "rest"), [((MARK,), []), ((), ["delete", "write_status", "emit_event"])])
+def test_a_pass_ends_with_the_route_where_another_replica_has_become_warm_meanwhile(cluster, reconciler, marks, rest):
+    cluster.tell()
+    world = reconciler.observe(KEY, NOW)
+    reconciler._writer.to = writer = Writer()
+    reconciler._performer._queue.add(KEY, ahead=True)
+    reconciler.act(world, replace(TODO, conditions=(), pod_updates=marks), NOW)
+    names = [call[0] for call in writer.calls]
+    assert names == ["apply", *(["update_pod"] if marks else []), "apply", *rest]
+
+
+def test_what_is_desired_no_more_is_removed_where_a_slot_cannot_be_written(cluster, reconciler):
+    cluster.tell()
+    world = reconciler.observe(KEY, NOW)
+    world = replace(world, live={**world.live, ("ConfigMap", "x"): stamped({**CONFIG, "more": "?"})})
+    reconciler._writer.to = writer = FailingWriter("Pod", 403, "no")
+    reconciler.act(world, replace(TODO, objects=(stamped(CONFIG),), pod_updates=(MARK,)), NOW)
+    assert "ConfigMap x" in writer.written
 
 
 def test_an_event_that_is_refused_ends_no_pass(cluster, reconciler):

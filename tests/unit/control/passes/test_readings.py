@@ -120,7 +120,7 @@ def test_routers_are_read_often_where_a_release_or_what_leaves_needs_their_figur
     [(None, 1, READ_WARM_SECONDS), (0, 1, READ_SECONDS), (None, 60, READ_SECONDS)],
     ids=["has just become warm", "has a slot", "has none for long"],
 )
-def test_engines_that_do_not_answer_keep_a_replica_that_is_warm_from_its_slot_for_a_second(
+def test_engines_that_do_not_answer_keep_a_replica_that_is_warm_from_its_slot_for_a_quarter_of_a_second(
     reconciler, monkeypatch, slot, warm_for, seconds
 ):
     asked = []

@@ -151,6 +151,17 @@ def test_a_failed_key_that_was_added_while_it_ran_waits_for_the_back_off(queue, 
     assert drained(queue) == [A]
 
 
+def test_a_pass_is_told_that_its_key_got_priority_since_it_began(queue):
+    queue.add(A, ahead=True)
+    assert queue.is_ahead(A)
+    queue.take()
+    assert not queue.is_ahead(A)
+    queue.add(A)
+    assert not queue.is_ahead(A)
+    queue.add(A, ahead=True)
+    assert queue.is_ahead(A)
+
+
 def test_a_key_that_went_ahead_and_failed_goes_ahead_again_until_a_pass_succeeds(queue, clock):
     queue.add(B, ahead=True)
     assert queue.take() == B

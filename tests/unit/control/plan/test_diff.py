@@ -6,7 +6,7 @@ from operator import getitem
 import pytest
 
 from promptgroup_contract.names import ANNOTATION_APPLIED
-from promptgroup_operator.plan.diff import must_write, quantity, stamped
+from promptgroup_operator.plan.diff import is_complete, must_write, quantity, stamped
 from promptgroup_operator.plan.plan import decide
 from support.builders import NOW, pod, revision, world
 
@@ -75,6 +75,19 @@ def test_what_is_ours_and_differs_is_written(case):
 def test_a_field_that_is_wanted_no_more_is_found_by_the_hash():
     before = stamped(manifest({"replicas": 2, "paused": True}))
     assert must_write(before, stamped(manifest({"replicas": 2})))
+    assert is_complete(before, stamped(manifest({"replicas": 2})))
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_an_object_is_complete_unless_something_of_ours_differs(case):
+    assert is_complete(live(CHANGED[case]), WANTED) == case.startswith("its hash is")
+
+
+def test_an_object_is_complete_when_an_annotation_is_desired_no_more_and_not_when_one_is_added():
+    plain, record = (stamped(manifest({"replicas": 2}, annotations=step)) for step in ({}, {"step": "0"}))
+    assert is_complete(record, plain)
+    assert not is_complete(plain, record)
+    assert not is_complete(None, record)
 
 
 def test_stamping_keeps_the_annotations_and_the_argument():
