@@ -50,8 +50,13 @@ def alphabet() -> list[str]:
     return [shown[byte] for byte in range(256)]
 
 
-def write_model(folder: Path) -> None:
-    """Write a model's folder: a configuration, and a tokenizer with a token for each byte."""
+def write_model(folder: Path, tokens: int = 0) -> None:
+    """Write a model's folder: a configuration, and a tokenizer with a token for each byte.
+
+    Args:
+        folder: is made where there is none.
+        tokens: of the vocabulary at least: those beyond the bytes are words, which prompts are never cut into.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     special = [
         {"id": number, "content": mark, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
@@ -61,6 +66,7 @@ def write_model(folder: Path) -> None:
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     vocabulary = {mark: number for number, mark in enumerate(MARKS)}
     vocabulary |= {character: FIRST_BYTE + byte for byte, character in enumerate(alphabet())}
+    vocabulary |= {f"{number:04x}": number for number in range(len(vocabulary), tokens)}
     tokenizer = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None,
         "pre_tokenizer": level, "post_processor": None, "decoder": level,

@@ -137,7 +137,7 @@ def peer(name: str, *flags: str) -> Callable[[Place], list[str]]:
         listen = ["--host", "127.0.0.1", "--port", str(place.port)]
         metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(place.other_port)]
         quiet = ["--log-level", "warn" if launch else "warning"]
-        binary = str(_venv(name, PINNED[name]) / "bin" / name)
+        binary = str(environment(name, PINNED[name]) / "bin" / name)
         return [binary, *launch, *listen, *metrics, *quiet, "--worker-urls", *place.engines, *flags]
 
     return command
@@ -153,7 +153,7 @@ def _aware(name: str, threshold: float | None = None) -> Contestant:
 
 def of_dynamo(place: Place) -> list[str]:
     """Return the command line of Dynamo's KV router."""
-    return dynamo.command(_venv(dynamo.PACKAGE, dynamo.VERSION), place.port, place.folder, list(place.engines))
+    return dynamo.command(environment(dynamo.PACKAGE, dynamo.VERSION), place.port, place.folder, list(place.engines))
 
 
 TUNED = 0.8
@@ -197,7 +197,8 @@ CONTESTANTS = (
 )
 
 
-def _venv(name: str, version: str) -> Path:
+def environment(name: str, version: str) -> Path:
+    """Return the folder of the virtual environment that `install` makes for a package."""
     return ROOT / ".cache" / "peers" / f"{name}-{version}"
 
 
@@ -209,10 +210,10 @@ def install(chosen: Sequence[Contestant]) -> None:
     """
     packages = {contestant.name.partition(" ")[0] for contestant in chosen}
     if dynamo.PACKAGE in packages:
-        dynamo.install(_venv(dynamo.PACKAGE, dynamo.VERSION))
+        dynamo.install(environment(dynamo.PACKAGE, dynamo.VERSION))
     for name in packages & PINNED.keys():
         version = PINNED[name]
-        folder = _venv(name, version)
+        folder = environment(name, version)
         if (folder / "bin" / name).exists():
             continue
         venv.create(folder, with_pip=True, clear=True)

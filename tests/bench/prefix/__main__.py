@@ -7,29 +7,30 @@ between. Hits are by the engines' own counters.
 """
 
 import argparse
-import asyncio
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import aiohttp
-import orjson
 import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from bench.peers import routers
+from bench.peers import dynamo, routers
+from bench.peers.dynamo_adapter import BYTES_A_TOKEN
 from bench.peers.fleet import Fleet, RunningEngines, wait_for, warm
 from bench.peers.prose import words
 from bench.peers.routers import Contestant, Place
-from bench.prefix.contestants import CONTESTANTS, ENGINES, KV_TOKENS
-from bench.prefix.shapes import CHAT, MODEL, SHAPES, Talk, talks
+from bench.prefix.clients import Played, play
+from bench.prefix.contestants import CONTESTANTS, ENGINES, KV_TOKENS, ON_MOCKERS
+from bench.prefix.mockers import Mockers
+from bench.prefix.shapes import CHAT, MODEL, SHAPES, talks
 from promptgroup_local.cluster import process
 from promptgroup_local.engine.scheduler import Cost
 from promptgroup_local.load.counters import measure, scrape
@@ -37,9 +38,6 @@ from promptgroup_local.load.summary import quantile
 from promptgroup_local.ports import free_ports
 
 SEEDS = (21, 22, 23, 24, 25)
-AT_A_TIME = 12
-ANSWER = 16
-"""Tokens of an answer."""
 COST = Cost(prefill_rate=10_000.0, step=0.010)
 REQUEST_SECONDS = 60.0
 MEASURED = words(1000, 0, 0)
@@ -57,82 +55,78 @@ class Run:
     failed: int
     hit: float
     imbalance: float
+    """Tokens of the busiest engine over the mean; 0 where engines do not tell them."""
     mean: float
     p99: float
 
 
-async def play(http: aiohttp.ClientSession, url: str, asked: Sequence[Talk]) -> tuple[list[float], int]:
-    """Have all conversations, AT_A_TIME at once; return the seconds to first tokens, and the requests that failed."""
-    waiting = iter(asked)
-    seconds: list[float] = []
-    failed = 0
-
-    async def worker() -> None:
-        nonlocal failed
-        for talk in waiting:
-            body = talk.body | {"model": MODEL, "max_tokens": ANSWER, "stream": True, "ignore_eos": True}
-            for turn in range(1 + len(talk.later)):
-                said, first = await _ask(http, url + talk.path, body)
-                if said is None:
-                    failed += 1
-                    break
-                seconds.append(first)
-                if turn < len(talk.later):
-                    answer = talk.welcome if talk.welcome and turn == 0 else said
-                    messages = [*body["messages"], {"role": "assistant", "content": answer}]  # type: ignore[misc]
-                    body = body | {"messages": [*messages, {"role": "user", "content": talk.later[turn]}]}
-
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(AT_A_TIME):
-            tasks.create_task(worker())
-    return seconds, failed
-
-
-async def _ask(http: aiohttp.ClientSession, url: str, body: dict[str, object]) -> tuple[str | None, float]:
-    began, first, stream = time.monotonic(), 0.0, bytearray()
+@asynccontextmanager
+async def _router(http: aiohttp.ClientSession, bare: Place, contestant: Contestant) -> AsyncIterator[str]:
+    """Run a router, at the place but for its ports, and yield its base URL."""
+    port, other = free_ports(2)
+    place = replace(bare, port=port, other_port=other)
+    running = process.start(contestant.command(place), bare.folder / "router.log")
+    url = f"http://127.0.0.1:{port}"
     try:
-        async with http.post(url, data=orjson.dumps(body), headers={"content-type": "application/json"}) as response:
-            async for data in response.content.iter_any():
-                stream += data
-                first = first or time.monotonic() - began
-            if response.status != 200:
-                return None, 0.0
-    except (aiohttp.ClientError, TimeoutError, ConnectionError):
-        return None, 0.0
-    said = []
-    for line in bytes(stream).splitlines():
-        if line.startswith(b"data: {"):
-            choices = orjson.loads(line[6:]).get("choices") or [{}]
-            said.append((choices[0].get("delta") or {}).get("content") or "")
-    return "".join(said), first
+        await _answers(http, url, contestant)
+        yield url
+    finally:
+        process.stop(running)
+
+
+async def _answers(http: aiohttp.ClientSession, url: str, contestant: Contestant) -> None:
+    async def asked() -> bool:
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "ping"}], "max_tokens": 1}
+        async with http.post(url + CHAT, json=body) as response:
+            return response.status == 200
+
+    await wait_for(asked, contestant.name)
 
 
 async def one(
-    http: aiohttp.ClientSession, fleet: RunningEngines, bare: Place, contestant: Contestant, *, shape: str, seed: int
+    http: aiohttp.ClientSession, fleet: RunningEngines, place: Place, contestant: Contestant, *, shape: str, seed: int
 ) -> Run:
-    """Run a router, at the place but for its ports."""
+    """Run a router over engines whose counters tell the hits."""
     await fleet.reset(http)
-    port, other = free_ports(2)
-    folder, place = bare.folder, replace(bare, port=port, other_port=other)
-    router = process.start(contestant.command(place), folder / "router.log")
-    url = f"http://127.0.0.1:{port}"
-    try:
-
-        async def answers() -> bool:
-            body = {"model": MODEL, "messages": [{"role": "user", "content": "ping"}], "max_tokens": 1}
-            async with http.post(url + CHAT, json=body) as response:
-                return response.status == 200
-
-        await wait_for(answers, contestant.name)
+    async with _router(http, place, contestant) as url:
         before = await scrape(fleet.urls)
-        seconds, failed = await play(http, url, talks(shape, seed))
+        played = await play(http, url, talks(shape, seed))
         counted = measure(before, await scrape(fleet.urls))
-    finally:
-        process.stop(router)
-    times = sorted(seconds)
+    run = _run(contestant, shape, seed, played, counted.hit_rate or 0.0)
+    return replace(run, imbalance=counted.imbalance or 0.0)
+
+
+async def on_mockers(
+    http: aiohttp.ClientSession, bare: Place, contestant: Contestant, count: int, *, shape: str, seed: int
+) -> Run:
+    """Run a router over Dynamo's mock engines; the usage in their answers tells the hits, and nothing which one it was.
+
+    Dynamo's own router is in front of the engines themselves, the others of a frontend for each.
+    """
+    together = contestant.name == dynamo.NAMED
+    with tempfile.TemporaryDirectory(dir=bare.folder) as name:
+        mockers = Mockers(Path(name), count, bare.kv_tokens, together=together)
+        try:
+            await mockers.ready(http)
+            options = {"stream_options": {"include_usage": True}}
+            if together:
+                await _answers(http, mockers.urls[0], contestant)
+                played = await play(http, mockers.urls[0], talks(shape, seed), options)
+            else:
+                rate = await warm(http, [(url, MEASURED) for url in mockers.urls])
+                kv_tokens = BYTES_A_TOKEN * bare.kv_tokens
+                place = replace(bare, engines=mockers.urls, prefill_rate=rate, kv_tokens=kv_tokens)
+                async with _router(http, place, contestant) as url:
+                    played = await play(http, url, talks(shape, seed), options)
+        finally:
+            mockers.stop()
+    return _run(contestant, shape, seed, played, played.cached / played.prompt if played.prompt else 0.0)
+
+
+def _run(contestant: Contestant, shape: str, seed: int, played: Played, hit: float) -> Run:
+    times = sorted(played.seconds)
     mean, p99 = statistics.fmean(times) if times else 0.0, quantile(times, 0.99) or 0.0
-    hit, imbalance = counted.hit_rate or 0.0, counted.imbalance or 0.0
-    return Run(contestant.name, shape, seed, len(times), failed, hit, imbalance, mean, p99)
+    return Run(contestant.name, shape, seed, len(times), played.failed, hit, 0.0, mean, p99)
 
 
 async def all_runs(
@@ -143,6 +137,7 @@ async def all_runs(
     *,
     engines: Sequence[str],
     kv_tokens: int,
+    mockers: int = 0,
 ) -> list[Run]:
     """Every router with every shape and seed; the routers of one shape and seed follow each other.
 
@@ -153,21 +148,27 @@ async def all_runs(
         console: is told of each run.
         engines: base URLs of engines that run already; none for stand-ins of this bench.
         kv_tokens: KV cache of an engine.
+        mockers: Dynamo's mock engines in place of stand-ins; 0 for none.
     """
     runs = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        fleet = RunningEngines(engines) if engines else Fleet(folder, ENGINES, kv_tokens, COST)
+        own = 0 if mockers else ENGINES
+        fleet = RunningEngines(engines) if engines else Fleet(folder, own, kv_tokens, COST)
         timeout, connector = aiohttp.ClientTimeout(total=REQUEST_SECONDS), aiohttp.TCPConnector(limit=0)
         try:
             async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
                 await fleet.ready(http)
-                rate = await warm(http, [(url, MEASURED) for url in fleet.urls])
+                rate = await warm(http, [(url, MEASURED) for url in fleet.urls]) if fleet.urls else 0
                 place = Place(fleet.urls, 0, 0, folder, prompts=(), prefill_rate=rate, kv_tokens=kv_tokens)
                 for shape in shapes:
                     for seed in seeds:
                         for contestant in chosen:
-                            runs.append(await one(http, fleet, place, contestant, shape=shape, seed=seed))
+                            if mockers:
+                                run = await on_mockers(http, place, contestant, mockers, shape=shape, seed=seed)
+                            else:
+                                run = await one(http, fleet, place, contestant, shape=shape, seed=seed)
+                            runs.append(run)
                             _tell(console, runs[-1])
         finally:
             fleet.stop()
@@ -177,8 +178,12 @@ async def all_runs(
 def _tell(console: Console, run: Run) -> None:
     line = f"{run.shape}, seed {run.seed}, {run.router}: hit {run.hit:.1%}, TTFT {run.mean * 1000:.0f} ms"
     console.print(
-        f"{line}, p99 {run.p99 * 1000:.0f}, max/mean {run.imbalance:.2f}, failed {run.failed}", highlight=False
+        f"{line}, p99 {run.p99 * 1000:.0f}, max/mean {_imbalance(run.imbalance)}, failed {run.failed}", highlight=False
     )
+
+
+def _imbalance(figure: float) -> str:
+    return f"{figure:.2f}" if figure else "-"
 
 
 def shown(runs: Sequence[Run], shape: str) -> Table:
@@ -195,7 +200,7 @@ def shown(runs: Sequence[Run], shape: str) -> Table:
             f"{statistics.fmean(hits):.1%}",
             f"{min(hits):.1%} to {max(hits):.1%}",
             *(f"{1000 * statistics.fmean(values):.0f}" for values in ([r.mean for r in some], [r.p99 for r in some])),
-            f"{statistics.fmean(run.imbalance for run in some):.2f}",
+            _imbalance(statistics.fmean(run.imbalance for run in some)),
             str(sum(run.failed for run in some)),
         )
     return table
@@ -210,18 +215,30 @@ def main() -> int:
     add("--shape", nargs="+", choices=SHAPES, default=list(SHAPES), metavar="NAME", help=", ".join(SHAPES))
     add("--only", action="append", metavar="PART", help="only routers with this in their name; repeatable")
     add("--engines", nargs="+", default=(), metavar="URL", help="that run already, such as real vLLM, and serve `mix`")
+    add("--mockers", type=int, default=0, metavar="N", help="N mock engines of Dynamo in place of the stand-ins")
     add("--kv-tokens", type=int, default=KV_TOKENS, metavar="N", help="KV cache of an engine (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write every run here")
     given = parser.parse_args()
-    chosen = [each for each in CONTESTANTS if not given.only or any(part in each.name for part in given.only)]
+    offered = ON_MOCKERS if given.mockers else CONTESTANTS
+    chosen = [each for each in offered if not given.only or any(part in each.name for part in given.only)]
     if not chosen:
-        parser.error(f"argument --only: none of {'; '.join(each.name for each in CONTESTANTS)}")
+        parser.error(f"argument --only: none of {'; '.join(each.name for each in offered)}")
     console = Console(width=None if sys.stdout.isatty() else 120)
     try:
         routers.install(chosen)
+        if given.mockers:
+            dynamo.install(routers.environment(dynamo.PACKAGE, dynamo.VERSION))
         seeds = given.seeds or (SEEDS[:1] if given.quick else SEEDS)
         runs = uvloop.run(
-            all_runs(chosen, given.shape, seeds, console, engines=given.engines, kv_tokens=given.kv_tokens)
+            all_runs(
+                chosen,
+                given.shape,
+                seeds,
+                console,
+                engines=given.engines,
+                kv_tokens=given.kv_tokens,
+                mockers=given.mockers,
+            )
         )
     except (TimeoutError, subprocess.CalledProcessError) as error:
         console.print(f"[red]error[/red]: {error}", highlight=False)

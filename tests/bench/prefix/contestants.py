@@ -33,12 +33,17 @@ def _peer(package: str, policy: str) -> Contestant:
     return Contestant(f"{package} {policy}", routers.peer(package, "--policy", policy))
 
 
+_OWN = Contestant("promptgroup", routers.promptgroup(_only_group))
+_SMG = _peer("smg", "cache_aware")
+_DYNAMO = Contestant(dynamo.NAMED, routers.of_dynamo)
 CONTESTANTS = (
-    Contestant("promptgroup", routers.promptgroup(_only_group)),
+    _OWN,
     _peer("sglang-router", "cache_aware"),
     _peer("vllm-router", "cache_aware"),
-    _peer("smg", "cache_aware"),
-    Contestant(dynamo.NAMED, routers.of_dynamo),
+    _SMG,
+    _DYNAMO,
     _peer("sglang-router", "round_robin"),
 )
 """Round robin is a peer's: this project's router treats prompts that no group declares as those of one pool."""
+ON_MOCKERS = (_OWN, _SMG, _DYNAMO, _peer("smg", "round_robin"))
+"""Those that Dynamo's frontend answers: it refuses the fields that sglang-router adds to requests."""
