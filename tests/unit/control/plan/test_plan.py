@@ -146,6 +146,30 @@ def test_what_somebody_changed_is_written_again():
     assert route_unwritten(touched, todo)
 
 
+def routed_before_its_record_was_removed():
+    """The world of a process that ended between the route of a group's first warm replica and its Deployment."""
+    begun = standing(world([revision(pods=[cold("a")], progress=Progress(0, None), weight=0)], of=group(replicas=1)))
+    served = standing(scaled([pod("a", 0)], 1))
+    (first,) = served.revisions
+    deployment = {("Deployment", NAME): begun.live["Deployment", NAME]}
+    return replace(served, revisions=(replace(first, progress=Progress(0, None)),), live=served.live | deployment)
+
+
+def test_the_record_of_a_release_that_is_over_is_all_that_a_process_may_leave_behind():
+    left = routed_before_its_record_was_removed()
+    todo = decide(left, NOW)
+    assert [each["kind"] for each in plan.overfull(left, todo)] == ["Deployment"]
+    assert plan.incomplete(left, todo) == []
+    assert not route_unwritten(left, todo)
+
+
+def test_a_revision_with_a_record_left_behind_serves_until_the_next_prompt_takes_over():
+    left = routed_before_its_record_was_removed()
+    todo = decide(replace(left, prompt=text("Another prompt.")), NOW)
+    weights = {each["fingerprint"]: each["weight"] for each in todo.route["spec"]["revisions"]}
+    assert weights[FINGERPRINT] == 100
+
+
 # --- slots -------------------------------------------------------------------------------------------------
 
 
