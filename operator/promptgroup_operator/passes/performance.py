@@ -3,6 +3,7 @@
 import base64
 import logging
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -100,19 +101,21 @@ class Performer:
             performed = self._perform(world, todo, writes, now)
         finally:
             self._failed_writes.end(key, writes)
-        due = todo.requeue_after, performed.requeue_after, writes.due(), self._unwatched.cache.due(key)
-        return replace(performed, requeue_after=min(due)), writes.tried
+        soonest = min(todo.requeue_after, writes.due(), self._unwatched.cache.due(key))
+        return replace(performed, requeue_after=soonest), writes.tried
 
     def _perform(self, world: World, todo: Plan, writes: PassWrites, now: datetime) -> Plan:
         key = world.group.key
         space = key.namespace
         changes = {change.uid: change for change in todo.conditions}
         self._close_gates(space, todo, changes, writes, now)
-        if not self._apply_objects(world, todo, writes):
+        unwritten = plan.unwritten(world, todo)
+        if not self._apply_objects(world, unwritten, writes):
             # a refusal may last for days: replicas that start and end meanwhile are reconciled as usual
             todo = plan.with_failed_writes(world, writes.problem() or UNWRITTEN, now)
+            unwritten = plan.unwritten(world, todo)
             self._close_gates(space, todo, changes, writes, now)
-            self._apply_objects(world, todo, writes, all_of_them=True)
+            self._apply_objects(world, unwritten, writes, all_of_them=True)
         marks = [(mark, changes.get(mark.uid)) for mark in todo.pod_updates]
         marked = writes.attempt_all(
             [
@@ -131,7 +134,13 @@ class Performer:
         self._unloader.check(world, now)
         if placed and self._queue.is_ahead(key):
             return todo  # another replica has become warm: the pass that begins now for its slot writes the rest
-        todo = self._remove_undesired(world, todo, writes, later=placed)
+        overfull = [manifest for manifest in unwritten if plan.is_complete(world, manifest)]
+        if overfull and placed:
+            # controllers write the status of a workload now: the next replica would wait for the conflicts with them
+            self._queue.add(key, plan.MOVING)
+        else:
+            for manifest in overfull:
+                self._apply(world, manifest, writes)
         for deletion in todo.deletions:  # after all that serving needs: a policy may refuse one for ever
             subject = f"{deletion.kind} {deletion.name}"
             writes.attempt(subject, deletion, partial(self._writer.delete, space, deletion))
@@ -163,8 +172,10 @@ class Performer:
         subject = f"{manifest['kind']} {manifest['metadata']['name']}"
         return writes.attempt(subject, manifest, partial(self._writer.apply, manifest, plan.live(world, manifest)))
 
-    def _apply_objects(self, world: World, todo: Plan, writes: PassWrites, *, all_of_them: bool = False) -> bool:
-        """Apply the objects that lack something. Return False at the first Deployment that cannot be written.
+    def _apply_objects(
+        self, world: World, unwritten: Sequence[Manifest], writes: PassWrites, *, all_of_them: bool = False
+    ) -> bool:
+        """Apply those objects that lack something. Return False at the first Deployment that cannot be written.
 
         What failed before comes first, so that no other object follows a plan that is not performed. With `all_of_them`
         the others are applied as well, but for those of a Deployment that does not exist, which is the record of them.
@@ -174,7 +185,8 @@ class Performer:
             return writes.failed_before(f"{manifest['kind']} {manifest['metadata']['name']}")
 
         whole, missing = True, set()
-        for manifest in sorted(plan.incomplete(world, todo), key=failed_before, reverse=True):
+        incomplete = [manifest for manifest in unwritten if not plan.is_complete(world, manifest)]
+        for manifest in sorted(incomplete, key=failed_before, reverse=True):
             name = manifest["metadata"]["name"]
             if name in missing or self._apply(world, manifest, writes) is None or manifest["kind"] not in WORKLOADS:
                 continue
@@ -184,28 +196,6 @@ class Performer:
             if plan.live(world, manifest) is None:
                 missing.add(name)
         return whole
-
-    def _remove_undesired(self, world: World, todo: Plan, writes: PassWrites, *, later: bool) -> Plan:
-        """Apply the objects that only have too much, such as the record of a release that has ended.
-
-        Nothing waits for these writes. Kubernetes' controllers write the status of a workload while its replicas become
-        warm, so that they meet conflicts then, and the next replicas of the group would wait until those are over.
-
-        Args:
-            world: the observed state.
-            todo: the plan.
-            writes: of the pass.
-            later: True to leave them to another pass, which is due soon.
-
-        Returns:
-            The plan, with the time of that pass.
-        """
-        overfull = plan.overfull(world, todo)
-        if later and overfull:
-            return replace(todo, requeue_after=min(todo.requeue_after, plan.MOVING))
-        for manifest in overfull:
-            self._apply(world, manifest, writes)
-        return todo
 
     def _apply_pool(self, world: World, todo: Plan, writes: PassWrites) -> None:
         """Write the InferencePool; routers serve without it, so that a refusal is a condition of its own."""

@@ -666,14 +666,9 @@ def unwritten(world: World, plan: Plan) -> list[Manifest]:
     return [item for item in plan.objects if diff.must_write(live(world, item), item)]
 
 
-def incomplete(world: World, plan: Plan) -> list[Manifest]:
-    """Return the unwritten objects of which the live one lacks something, or does not exist."""
-    return [item for item in unwritten(world, plan) if not diff.is_complete(live(world, item), item)]
-
-
-def overfull(world: World, plan: Plan) -> list[Manifest]:
-    """Return the unwritten objects of which the live one only has something that is not desired any more."""
-    return [item for item in unwritten(world, plan) if diff.is_complete(live(world, item), item)]
+def is_complete(world: World, manifest: Manifest) -> bool:
+    """Return True if the live object of an unwritten one only has something that is not desired any more."""
+    return diff.is_complete(live(world, manifest), manifest)
 
 
 def route_unwritten(world: World, plan: Plan) -> bool:

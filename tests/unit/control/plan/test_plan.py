@@ -158,8 +158,9 @@ def routed_before_its_record_was_removed():
 def test_the_record_of_a_release_that_is_over_is_all_that_a_process_may_leave_behind():
     left = routed_before_its_record_was_removed()
     todo = decide(left, NOW)
-    assert [each["kind"] for each in plan.overfull(left, todo)] == ["Deployment"]
-    assert plan.incomplete(left, todo) == []
+    (manifest,) = unwritten(left, todo)
+    assert manifest["kind"] == "Deployment"
+    assert plan.is_complete(left, manifest)
     assert not route_unwritten(left, todo)
 
 
