@@ -12,9 +12,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -97,11 +98,19 @@ async def one(
 
 
 async def on_mockers(
-    http: aiohttp.ClientSession, bare: Place, contestant: Contestant, count: int, *, shape: str, seed: int
+    http: aiohttp.ClientSession, bare: Place, contestant: Contestant, *, count: int, shape: str, seed: int
 ) -> Run:
-    """Run a router over Dynamo's mock engines; the usage in their answers tells the hits, and nothing which one it was.
+    """Run a router over Dynamo's mock engines. The usage in their answers tells the hits, but not the engine.
 
-    Dynamo's own router is in front of the engines themselves, the others of a frontend for each.
+    Dynamo's own router is in front of the engines themselves, and the others are in front of a frontend for each.
+
+    Args:
+        http: client.
+        bare: the place, without engines.
+        contestant: the router.
+        count: of mock engines.
+        shape: name of a shape.
+        seed: of the load.
     """
     together = contestant.name == dynamo.NAMED
     with tempfile.TemporaryDirectory(dir=bare.folder) as name:
@@ -113,14 +122,35 @@ async def on_mockers(
                 await _answers(http, mockers.urls[0], contestant)
                 played = await play(http, mockers.urls[0], talks(shape, seed), options)
             else:
-                rate = await warm(http, [(url, MEASURED) for url in mockers.urls])
-                kv_tokens = BYTES_A_TOKEN * bare.kv_tokens
-                place = replace(bare, engines=mockers.urls, prefill_rate=rate, kv_tokens=kv_tokens)
+                place = await _measured(http, mockers.urls, bare.folder, BYTES_A_TOKEN * bare.kv_tokens)
                 async with _router(http, place, contestant) as url:
                     played = await play(http, url, talks(shape, seed), options)
         finally:
             mockers.stop()
     return _run(contestant, shape, seed, played, played.cached / played.prompt if played.prompt else 0.0)
+
+
+async def _measured(http: aiohttp.ClientSession, engines: Sequence[str], folder: Path, kv_tokens: int) -> Place:
+    """Return a place without ports over engines whose prefill rate is measured."""
+    rate = await warm(http, [(url, MEASURED) for url in engines])
+    return Place(engines, 0, 0, folder, prompts=(), prefill_rate=rate, kv_tokens=kv_tokens)
+
+
+@asynccontextmanager
+async def _rig(
+    http: aiohttp.ClientSession, folder: Path, engines: Sequence[str], *, mockers: int, kv_tokens: int
+) -> AsyncIterator[Callable[..., Awaitable[Run]]]:
+    """Have the engines of all runs, and yield `one` or `on_mockers`, which still lack the router, shape and seed."""
+    if mockers:
+        place = Place((), 0, 0, folder, prompts=(), prefill_rate=0, kv_tokens=kv_tokens)
+        yield partial(on_mockers, http, place, count=mockers)
+        return
+    fleet = RunningEngines(engines) if engines else Fleet(folder, ENGINES, kv_tokens, COST)
+    try:
+        await fleet.ready(http)
+        yield partial(one, http, fleet, await _measured(http, fleet.urls, folder, kv_tokens))
+    finally:
+        fleet.stop()
 
 
 def _run(contestant: Contestant, shape: str, seed: int, played: Played, hit: float) -> Run:
@@ -137,7 +167,7 @@ async def all_runs(
     *,
     engines: Sequence[str],
     kv_tokens: int,
-    mockers: int = 0,
+    mockers: int,
 ) -> list[Run]:
     """Every router with every shape and seed; the routers of one shape and seed follow each other.
 
@@ -151,27 +181,17 @@ async def all_runs(
         mockers: Dynamo's mock engines in place of stand-ins; 0 for none.
     """
     runs = []
+    timeout, connector = aiohttp.ClientTimeout(total=REQUEST_SECONDS), aiohttp.TCPConnector(limit=0)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        own = 0 if mockers else ENGINES
-        fleet = RunningEngines(engines) if engines else Fleet(folder, own, kv_tokens, COST)
-        timeout, connector = aiohttp.ClientTimeout(total=REQUEST_SECONDS), aiohttp.TCPConnector(limit=0)
-        try:
-            async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
-                await fleet.ready(http)
-                rate = await warm(http, [(url, MEASURED) for url in fleet.urls]) if fleet.urls else 0
-                place = Place(fleet.urls, 0, 0, folder, prompts=(), prefill_rate=rate, kv_tokens=kv_tokens)
-                for shape in shapes:
-                    for seed in seeds:
-                        for contestant in chosen:
-                            if mockers:
-                                run = await on_mockers(http, place, contestant, mockers, shape=shape, seed=seed)
-                            else:
-                                run = await one(http, fleet, place, contestant, shape=shape, seed=seed)
-                            runs.append(run)
-                            _tell(console, runs[-1])
-        finally:
-            fleet.stop()
+        async with (
+            aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
+            _rig(http, Path(name), engines, mockers=mockers, kv_tokens=kv_tokens) as run,
+        ):
+            for shape in shapes:
+                for seed in seeds:
+                    for contestant in chosen:
+                        runs.append(await run(contestant, shape=shape, seed=seed))
+                        _tell(console, runs[-1])
     return runs
 
 
@@ -214,8 +234,11 @@ def main() -> int:
     add("--seeds", type=int, nargs="+", metavar="N", help="of the load (default: 21 to 25)")
     add("--shape", nargs="+", choices=SHAPES, default=list(SHAPES), metavar="NAME", help=", ".join(SHAPES))
     add("--only", action="append", metavar="PART", help="only routers with this in their name; repeatable")
-    add("--engines", nargs="+", default=(), metavar="URL", help="that run already, such as real vLLM, and serve `mix`")
-    add("--mockers", type=int, default=0, metavar="N", help="N mock engines of Dynamo in place of the stand-ins")
+    other = parser.add_mutually_exclusive_group()
+    running = "engines that run already, such as real vLLM, and serve `mix`"
+    other.add_argument("--engines", nargs="+", default=(), metavar="URL", help=running)
+    mocked = "N mock engines of Dynamo in place of the stand-ins; the usage in answers tells the hits"
+    other.add_argument("--mockers", type=int, default=0, metavar="N", help=mocked)
     add("--kv-tokens", type=int, default=KV_TOKENS, metavar="N", help="KV cache of an engine (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write every run here")
     given = parser.parse_args()

@@ -36,12 +36,10 @@ class Mockers:
     """
 
     def __init__(self, folder: Path, count: int, kv_tokens: int, *, together: bool) -> None:
-        self._python = environment(dynamo.PACKAGE, dynamo.VERSION) / "bin" / "python"
         self._folder, self._count = folder, count
-        self._model = folder / "model"
-        write_model(self._model, TOKENS)
+        model = folder / "model"
+        write_model(model, TOKENS)
         self._processes: list[Popen[bytes]] = []
-        blocks = kv_tokens // mix.BLOCK
         ports = free_ports(1 if together else count)
         self.urls = [f"http://127.0.0.1:{port}" for port in ports]
         """Of the frontends."""
@@ -50,13 +48,14 @@ class Mockers:
             flags = ("--http-host", "127.0.0.1", "--http-port", str(port), *mode)
             self._start("frontend", number, *flags)
         for number in range(count):
-            flags = ("--model-path", str(self._model), "--model-name", NAME, "--block-size", str(BLOCK))
+            flags = ("--model-path", str(model), "--model-name", NAME, "--block-size", str(BLOCK))
             registry = 0 if together else number
-            self._start("mocker", registry, *flags, "--num-gpu-blocks-override", str(blocks))
+            self._start("mocker", registry, *flags, "--num-gpu-blocks-override", str(kv_tokens // mix.BLOCK))
 
     def _start(self, part: str, registry: int, *flags: str) -> None:
         files = {"DYN_FILE_KV": str(self._folder / f"registry-{registry}"), "DYN_LOG": "warn", "HF_HUB_OFFLINE": "1"}
-        command = [str(self._python), "-m", f"dynamo.{part}", *_PLANES, *flags]
+        python = environment(dynamo.PACKAGE, dynamo.VERSION) / "bin" / "python"
+        command = [str(python), "-m", f"dynamo.{part}", *_PLANES, *flags]
         log = self._folder / f"{part}-{len(self._processes)}.log"
         self._processes.append(process.start(command, log, os.environ | files))
 
