@@ -1,12 +1,15 @@
 """The scripts that check files, run tests and make releases."""
 
 import ast
+import errno
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from _pytest.pathlib import on_rm_rf_error
 
 from support.yamlfiles import document
 
@@ -231,3 +234,8 @@ def test_the_hook_judges_the_message_in_a_file(tmp_path, message, status):
     (tmp_path / "message").write_text(message)
     words = [sys.executable, ROOT / "scripts" / "check_commits.py", "--message", tmp_path / "message"]
     assert subprocess.run(words, check=False).returncode == status
+
+
+def test_a_run_does_not_fail_where_another_run_removes_the_same_old_folder(tmp_path):
+    other = OSError(errno.ENOTEMPTY, "Directory not empty")
+    assert not on_rm_rf_error(os.rmdir, str(tmp_path), other, start_path=tmp_path)
