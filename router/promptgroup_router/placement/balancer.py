@@ -77,7 +77,7 @@ class Balancer:
         place = self.locations.get(demand.session) if demand.recorded else None
         left = self.members.replicas.get(place.member) if place is not None else None
         if left is not None:
-            left.live.arrive(demand.session)
+            left.live.arrive(demand.session, demand.size, later=demand.history > 0)
         turn = self.members.turns.get(candidates.id, 0)
         chosen = self._choose(candidates, demand, now, turn, tried)
         if chosen.member is None:

@@ -122,12 +122,14 @@ class PeerReports:
 
     def _merge_placement(self, report: PlacementReport, id_: MemberId, place: Placement | None, now: float) -> None:
         replica = self._members.replicas[id_]
-        ended = False
+        ended, returned = False, True
         if place is not None:
             if place.member != id_:
                 self._members.drop_session(place, report.session)
             # the second report of a turn reports its end
             ended = place.member == id_ and place.turn == report.turn
+            # the next turn of a chat has two messages more; the numbers of texts rise by one, whatever they are
+            returned = report.turn > place.turn + 1
         in_use = replica.costs.in_use
         known = self._members.prefix_tokens(report.prefix)
         tier1 = float(in_use.mean()) if known is None else known
@@ -138,7 +140,9 @@ class PeerReports:
         replica.live.expire(now)
         shared = min(report.shared, tokens)
         own = 0 if ended else min(tokens - shared + ANSWER, replica.costs.kv_tokens)
-        replica.live.heard(report.session, report.prefix, tier1, own, now, ended=ended, shared=shared)
+        replica.live.heard(
+            report.session, report.prefix, tier1, own, now, ended=ended, shared=shared, returned=returned
+        )
         self._locations.put(
             report.session, Placement(id_, report.prefix, report.turn, tokens, replica.tokens_written, now)
         )

@@ -74,8 +74,9 @@ class PlacedRequests:
         pick.shared = replica.shared(demand, been=has_been(place, member.id))
         pick.own = demand.prompt - pick.shared + ANSWER
         replica.live.enter(
-            demand.session, demand.prefix, demand.tier1, pick.own, shared=pick.shared, returned=demand.history > 0
-        )
+            demand.session, demand.prefix, demand.tier1, pick.own,
+            shared=pick.shared, returned=demand.history > 0, size=demand.size,
+        )  # fmt: skip
         pick.known = replica.prefixes.longest(demand.marks)
         replica.use(demand)
         if self._peers.has_peers:

@@ -70,6 +70,11 @@ class Demand:
         return NO_SESSION if self.unseen else self.session
 
     @property
+    def size(self) -> int:
+        """Bytes of its text, or tokens that were counted: what does not depend on the estimated tokens of a byte."""
+        return self.estimated_bytes or self.prompt
+
+    @property
     def unmarked(self) -> int:
         """Length of the Tier-1 prefix if marks begin behind it; 0 if it has marks itself, as no group declares it."""
         return 0 if self.marks and self.lengths[0] <= self.tier1 else self.tier1

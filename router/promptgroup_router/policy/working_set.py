@@ -27,7 +27,6 @@ FIRST = 3
 LEARNED."""
 UNHEARD_SECONDS = 60.0
 """Seconds for which a peer's request counts if its end is never reported."""
-
 NEW_SHARE = 0.75
 """Share of a cache that all sessions may fill for a new session to be admitted: it will grow, and so will the
 others."""
@@ -49,7 +48,8 @@ would wait for ever under traffic; when it is admitted, it evicts other sessions
 
 class _Session:
     __slots__ = (
-        "back", "discount", "in_flight", "looked_at", "prefix", "returned", "running", "shared", "tokens", "until",
+        "back", "discount", "in_flight", "looked_at", "prefix", "returned", "running", "shared", "size", "tokens",
+        "until",
     )  # fmt: skip
 
     def __init__(self, prefix: PrefixKey) -> None:
@@ -58,6 +58,8 @@ class _Session:
         """Tokens beyond those that it shares with other sessions."""
         self.shared = 0
         """Tokens that it shares with others, Tier 1 included."""
+        self.size = 0
+        """Size of the longest request of the session that this router has sent."""
         self.discount = 0.0
         """Share of the session's tokens that does not count between two turns, because it may not return in time."""
         self.returned = 0
@@ -136,7 +138,7 @@ class WorkingSet:
 
     def enter(
         self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float, *, shared: int = 0,
-        returned: bool = False,
+        returned: bool = False, size: int = 0,
     ) -> None:  # fmt: skip
         """Record a request of the session that is sent to the replica.
 
@@ -146,10 +148,13 @@ class WorkingSet:
             tier1: tokens of that prefix.
             tokens: unshared tokens of the session.
             shared: tokens that other sessions have computed, Tier 1 included.
-            returned: True if this is a later turn than the first.
+            returned: True if the request says that this is a later turn than the first.
+            size: size of the prompt, see `Demand.size`.
         """
+        self.arrive(session, size, later=returned)
         entry = self._add(session, prefix, tier1, tokens)
         entry.shared = shared
+        entry.size = max(entry.size, size)
         self._resume(entry)
         if returned:
             self._has_returned(entry)
@@ -165,19 +170,46 @@ class WorkingSet:
             self._rest(entry)
         self._keep(session, entry, now + LIVE_SECONDS)
 
-    def arrive(self, session: SessionKey) -> None:
-        """Record that a request of the session has arrived at the router, whether or not it can be admitted."""
+    def arrive(self, session: SessionKey, size: int, *, later: bool) -> None:
+        """Record that a request of the session has arrived at the router, whether or not it can be admitted.
+
+        A chat says which turn it is; a text does not. A text is a later turn if it is longer than all before it. That
+        distinguishes conversations from questions about one document: these are one session, since they begin alike,
+        but none of them continues another.
+
+        Args:
+            session: the session.
+            size: size of the prompt, see `Demand.size`.
+            later: True if the request says that this is a later turn than the first.
+        """
         entry = self._sessions.get(session)
-        if entry is not None:
+        if entry is None:
+            return
+        if later or size > entry.size:
             self._came_back(entry)
+        else:
+            self._begins_anew(entry)
 
     def heard(
         self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float, now: float, *, ended: bool,
-        shared: int = 0,
+        shared: int = 0, returned: bool = True,
     ) -> None:  # fmt: skip
-        """Record that a peer has sent a request of the session to the replica, or that such a request has ended."""
+        """Record that a peer has sent a request of the session to the replica, or that such a request has ended.
+
+        Args:
+            session: the session.
+            prefix: its Tier-1 prefix.
+            tier1: tokens of that prefix.
+            tokens: unshared tokens of the session.
+            now: monotonic seconds.
+            ended: True if the request has ended.
+            shared: tokens that other sessions have computed, Tier 1 included.
+            returned: True if it is known to be a later turn than the last one. Otherwise it says nothing about returns.
+        """
         entry = self._add(session, prefix, tier1, tokens)
         entry.shared = shared
+        if not returned:
+            entry.back = True
         self._resume(entry)
         if ended and not entry.in_flight:
             self._rest(entry)
@@ -230,9 +262,10 @@ class WorkingSet:
         entry = self._sessions.get(session)
         if entry is not None and entry.prefix != prefix:
             running, returned, back, until = entry.in_flight, entry.returned, entry.back, entry.until
+            size = entry.size
             self.drop(session)
             entry = self._add(session, prefix, tier1, tokens)
-            entry.in_flight, entry.back = running, back
+            entry.in_flight, entry.back, entry.size = running, back, size
             if returned:
                 self._has_returned(entry)
             self._keep(session, entry, until)
@@ -283,6 +316,14 @@ class WorkingSet:
             entry.back = True
             self._learn(entry, 1.0)
             self._has_returned(entry)
+
+    def _begins_anew(self, entry: _Session) -> None:
+        """Count a request that continues no earlier one of its session."""
+        if not entry.back:
+            entry.back = True
+            self._learn(entry, 0.0)
+        self.kept -= entry.tokens * entry.returned
+        entry.returned = 0
 
     def _has_returned(self, entry: _Session) -> None:
         self.kept += entry.tokens * (1 - entry.returned)

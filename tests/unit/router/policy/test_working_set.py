@@ -113,7 +113,7 @@ def test_sessions_that_come_back_within_seconds_count_in_full():
     live = WorkingSet()
     for session in range(20):
         for turn in range(10):
-            live.enter(session, 7, 0, 100)
+            live.enter(session, 7, 0, 100, returned=turn > 0)
             live.leave(session, session * 10.0 + turn)
     assert live.returning[0] > 0.8
     assert live.returning[1] == 1.0
@@ -126,9 +126,65 @@ def test_a_session_that_came_back_and_found_no_room_did_come_back():
     for session in range(50):
         live.enter(session, 7, 0, 100)
         live.leave(session, 0.0)
-        live.arrive(session)
+        live.arrive(session, 100, later=True)
     live.expire(LIVE_SECONDS)
-    assert (live.returning, live.tokens, len(live)) == (live.returning, 0, 0)
+    assert (live.tokens, len(live)) == (0, 0)
+    assert live.returning[0] > 0.8
+
+
+def test_questions_about_one_document_are_no_conversation():
+    live = WorkingSet()
+    for number, question in enumerate([40, 30, 50, 45, 20, 55, 50, 35, 10, 41]):
+        live.enter(1, 7, 0, 3000, size=12_000 + question)
+        live.leave(1, float(number))
+    assert live.returning[0] < 0.5
+    assert live.kept == 0
+    live.enter(1, 7, 0, 3000, size=12_056)
+    assert live.kept == 3000
+    live.arrive(1, 12_000, later=False)
+    assert live.kept == 0
+
+
+def test_a_text_that_grows_is_a_conversation():
+    live = WorkingSet()
+    for turn in range(10):
+        live.enter(1, 7, 0, 100 * turn, size=400 * turn)
+        live.leave(1, float(turn))
+    assert live.returning == [pytest.approx(1 / 4), 1.0]
+    assert live.kept == 900
+
+
+def test_the_first_turn_that_is_sent_again_is_no_return():
+    live = WorkingSet()
+    for session in range(20):
+        for _ in range(3):
+            live.enter(session, 7, 0, 100, size=400)
+            live.leave(session, 0.0)
+    assert live.returning[0] == 0
+
+
+def test_a_peer_that_does_not_know_whether_a_request_is_a_later_turn_says_nothing_of_returns():
+    live = WorkingSet()
+    for session in range(20):
+        live.enter(session, 7, 0, 100, size=400)
+        live.leave(session, 0.0)
+        live.heard(session, 7, 0, 100, 1.0, ended=False, returned=False)
+    assert (live.returning[0], live.kept, live.running) == (0, 0, 2000)
+    for session in range(20):
+        live.heard(session, 7, 0, 0, 2.0, ended=True, returned=False)
+    live.expire(2.0 + LIVE_SECONDS)
+    assert len(live) == 0
+    assert live.returning[0] == 0
+
+
+def test_a_peer_that_knows_of_a_later_turn_says_that_the_session_returned():
+    live = WorkingSet()
+    for session in range(20):
+        live.enter(session, 7, 0, 100, size=400)
+        live.leave(session, 0.0)
+        live.heard(session, 7, 0, 200, 1.0, ended=False, returned=True)
+    assert live.returning[0] > 0.8
+    assert live.kept == 4000
 
 
 def test_what_is_kept_is_that_of_the_sessions_that_have_come_back():
@@ -137,7 +193,7 @@ def test_what_is_kept_is_that_of_the_sessions_that_have_come_back():
     live.enter(2, 7, 2000, 300, returned=True)
     assert live.kept == 300
     live.leave(1, 0.0)
-    live.enter(1, 8, 500, 150)
+    live.enter(1, 8, 500, 150, returned=True)
     assert live.kept == 450
     live.drop(2)
     assert live.kept == 150
@@ -168,5 +224,5 @@ def test_a_request_that_waits_in_the_router_is_not_running():
     live = WorkingSet()
     live.enter(1, 7, 0, 100)
     live.leave(1, 0.0)
-    live.arrive(1)
+    live.arrive(1, 100, later=True)
     assert live.running == 0
