@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 import aiohttp
 import orjson
@@ -55,14 +56,20 @@ async def play(
                     played.failed += 1
                     break
                 if turn < len(talk.later):
-                    answer = talk.welcome if talk.welcome and turn == 0 else said
-                    messages = [*body["messages"], {"role": "assistant", "content": answer}]  # type: ignore[misc]
-                    body = body | {"messages": [*messages, {"role": "user", "content": talk.later[turn]}]}
+                    body |= _next_turn(body, talk.welcome if talk.welcome and turn == 0 else said, talk.later[turn])
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(AT_A_TIME):
             tasks.create_task(worker())
     return played
+
+
+def _next_turn(body: Mapping[str, Any], answer: str, words: str) -> dict[str, object]:
+    """Return the fields of a request that continues the last one: a text repeats all of it, a chat its messages."""
+    if "prompt" in body:
+        return {"prompt": body["prompt"] + answer + words}
+    messages = [*body["messages"], {"role": "assistant", "content": answer}, {"role": "user", "content": words}]
+    return {"messages": messages}
 
 
 async def _ask(http: aiohttp.ClientSession, url: str, body: Mapping[str, object], played: Played) -> str | None:
@@ -83,7 +90,7 @@ async def _ask(http: aiohttp.ClientSession, url: str, body: Mapping[str, object]
         if line.startswith(b"data: {"):
             event = orjson.loads(line[6:])
             choices, usage = event.get("choices") or [{}], event.get("usage") or {}
-            said.append((choices[0].get("delta") or {}).get("content") or "")
+            said.append((choices[0].get("delta") or {}).get("content") or choices[0].get("text") or "")
             played.prompt += usage.get("prompt_tokens", 0)
             played.cached += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
     return "".join(said)

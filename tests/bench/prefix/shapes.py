@@ -72,6 +72,13 @@ def _agents(draw: random.Random, seed: int) -> Iterator[Talk]:
         yield Talk(CHAT, _said(("system", task), ("user", first)), tuple(later))
 
 
+def _transcripts(draw: random.Random, seed: int) -> Iterator[Talk]:
+    """The client writes the conversation as one text, as where it applies the model's chat template itself."""
+    for talk in _agents(draw, seed):
+        (_, task), (_, first) = (message.values() for message in talk.body["messages"])  # type: ignore[attr-defined]
+        yield Talk(TEXT, {"prompt": task + first}, talk.later)
+
+
 def _branches(draw: random.Random, seed: int) -> Iterator[Talk]:
     """Several answers are tried from the same point of a conversation."""
     for number in range(REQUESTS // 16):
@@ -104,6 +111,7 @@ SHAPES = {
     "documents": Shape("36 documents of 3,000 tokens, then a question", _documents),
     "texts": Shape("the same as text completions", _texts),
     "agents": Shape("50 agents of 4 tasks, 8 turns", _agents),
+    "transcripts": Shape("the same as text completions that grow", _transcripts),
     "branches": Shape("25 conversations, 8 branches each", _branches),
     "tasks": Shape("24 sessions of 3 tasks, 4 turns", _tasks),
     "greetings": Shape("80 conversations that begin with the same words", _greetings),
