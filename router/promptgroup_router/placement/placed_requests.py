@@ -199,7 +199,7 @@ class PlacedRequests:
 
     def _learn(self, pick: Pick, prompt: int, cached: int) -> None:
         if pick.guessed:
-            self._expected.learn(pick.demand, cached)
+            self._expected.learn(pick.demand, cached, pick.known)
         costs = pick.replica.costs
         if costs.copy_rate and pick.moved and pick.before is not None:
             self._learn_copy(pick, cached)

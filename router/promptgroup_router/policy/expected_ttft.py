@@ -182,7 +182,7 @@ class ExpectedTtft:
         self._locations = locations
         self.home_trust = _FIRST
         """Share of a session's history, from 0 to 1, that is expected in the cache of its home if the session has no
-        record."""
+        record: of what lies beyond Tier 1, and beyond the prefixes that are known to be cached there."""
         self._learned = 0
 
     def choose(
@@ -393,7 +393,8 @@ class ExpectedTtft:
         most = demand.history or demand.prompt
         if place is None:
             if home and demand.history:
-                result = max(result, demand.tier1 + self.home_trust * max(0, demand.history - demand.tier1))
+                known = _known(demand, shared)
+                result = max(result, known + self.home_trust * max(0, demand.history - known))
         elif place.member == id_:
             age = written - place.written
             if age < depth:
@@ -404,13 +405,29 @@ class ExpectedTtft:
                 result = max(result, min(place.before_tokens, most, replica.space_for(demand.session) - age))
         return result
 
-    def learn(self, demand: Demand, cached: float) -> None:
-        """Learn the reported share of the history that the home had cached, from a session without a record."""
-        if demand.history <= demand.tier1:
+    def learn(self, demand: Demand, cached: float, shared: int) -> None:
+        """Learn the reported share of the history that the home had cached, from a session without a record.
+
+        Only what was not known to be cached there counts. If that is less than half of the history, nothing is learned:
+        the report has the end of a prefix that other requests share, which marks do not tell exactly.
+
+        Args:
+            demand: the request.
+            cached: tokens that were cached.
+            shared: number of its marks that were known to be cached there when it was sent.
+        """
+        known = _known(demand, shared)
+        rest = demand.history - known
+        if rest <= 0 or 2 * rest < demand.history - demand.tier1:
             return
-        share = min(1.0, max(0.0, (cached - demand.tier1) / (demand.history - demand.tier1)))
+        share = min(1.0, max(0.0, (cached - known) / rest))
         self._learned += 1
-        self.home_trust += max(_LEAST_TRUST_STEP, 1 / (10 + self._learned)) * (share - self.home_trust)
+        self.home_trust += max(_LEAST_TRUST_STEP, 1 / (3 + self._learned)) * (share - self.home_trust)
+
+
+def _known(demand: Demand, shared: int) -> int:
+    """Return the tokens that a replica has cached of a prompt: Tier 1, or as many of its marks as are `shared`."""
+    return max(demand.tier1, demand.lengths[shared - 1]) if shared else demand.tier1
 
 
 def _candidate_sample(candidates: Candidates, key: int, allowed: Sequence[Member], turn: int) -> list[Member]:

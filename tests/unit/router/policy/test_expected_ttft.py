@@ -19,6 +19,7 @@ from promptgroup_router.policy.expected_ttft import (
 from promptgroup_router.policy.replica_load import ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
 from promptgroup_router.rings.building import build_index
+from support.placements import asks
 from support.tables import group, revision, slot, table
 
 ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)
@@ -269,12 +270,43 @@ def test_a_session_without_a_record_is_believed_at_home_as_far_as_that_came_true
     cached = case.policy.cached(NEXT, home.id, case.books(home), None, home=True)
     assert 2000 < cached < 3150
     for _ in range(100):
-        case.policy.learn(NEXT, 3150)
+        case.policy.learn(NEXT, 3150, 0)
     assert case.policy.cached(NEXT, home.id, case.books(home), None, home=True) > 3000
     for _ in range(400):
-        case.policy.learn(NEXT, 2000)
+        case.policy.learn(NEXT, 2000, 0)
     assert case.policy.cached(NEXT, home.id, case.books(home), None, home=True) < 2100
     assert case.policy.cached(NEXT, home.id, case.books(home), None, home=False) == 0
+
+
+BRANCH = replace(asks(7, prompt=9000), history=8200, turn=3)
+"""A branch of a conversation: others share all of its marks."""
+
+
+def test_only_what_is_not_known_to_be_cached_at_home_is_believed():
+    case = Case()
+    home = case.order[0]
+    case.books(home).use(asks(8, shares=2))
+    cached = case.policy.cached(BRANCH, home.id, case.books(home), None, home=True)
+    assert cached == 4000 + case.policy.home_trust * (8200 - 4000)
+
+
+@pytest.mark.parametrize(("shared", "learns"), [(0, True), (2, True), (3, False), (4, False)])
+def test_a_prefix_that_others_share_is_no_evidence_that_a_session_is_cached_at_home(shared, learns):
+    case = Case()
+    before = case.policy.home_trust
+    for _ in range(50):
+        case.policy.learn(BRANCH, [0, 2000, 4000, 6000, 8000][shared], shared)
+    assert case.policy.home_trust == before if not learns else case.policy.home_trust < 0.1
+
+
+def test_a_few_sessions_teach_what_the_home_has():
+    case = Case()
+    for _ in range(6):
+        case.policy.learn(NEXT, 2000, 0)
+    assert case.policy.home_trust < 0.2
+    for _ in range(20):
+        case.policy.learn(NEXT, 3150, 0)
+    assert case.policy.home_trust > 0.6
 
 
 def test_what_a_session_left_behind_is_found_again():
