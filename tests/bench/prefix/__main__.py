@@ -28,7 +28,7 @@ from bench.peers.dynamo_adapter import BYTES_A_TOKEN
 from bench.peers.fleet import Fleet, RunningEngines, wait_for, warm
 from bench.peers.prose import words
 from bench.peers.routers import Contestant, Place
-from bench.prefix.clients import Played, play
+from bench.prefix.clients import AT_A_TIME, Played, play
 from bench.prefix.contestants import CONTESTANTS, ENGINES, KV_TOKENS, ON_MOCKERS
 from bench.prefix.mockers import Mockers
 from bench.prefix.shapes import CHAT, MODEL, SHAPES, talks
@@ -84,21 +84,36 @@ async def _answers(http: aiohttp.ClientSession, url: str, contestant: Contestant
     await wait_for(asked, contestant.name)
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What clients ask in a run."""
+
+    shape: str
+    """Name of a shape."""
+    seed: int
+    clients: int
+    """Conversations at once."""
+
+    async def play(self, http: aiohttp.ClientSession, url: str, **options: object) -> Played:
+        """Ask a router, with further fields in each request."""
+        return await play(http, url, talks(self.shape, self.seed), options, clients=self.clients)
+
+
 async def one(
-    http: aiohttp.ClientSession, fleet: RunningEngines, place: Place, contestant: Contestant, *, shape: str, seed: int
+    http: aiohttp.ClientSession, fleet: RunningEngines, place: Place, contestant: Contestant, load: Load
 ) -> Run:
     """Run a router over engines whose counters tell the hits."""
     await fleet.reset(http)
     async with _router(http, place, contestant) as url:
         before = await scrape(fleet.urls)
-        played = await play(http, url, talks(shape, seed))
+        played = await load.play(http, url)
         counted = measure(before, await scrape(fleet.urls))
-    run = _run(contestant, shape, seed, played, counted.hit_rate or 0.0)
+    run = _run(contestant, load, played, counted.hit_rate or 0.0)
     return replace(run, imbalance=counted.imbalance or 0.0)
 
 
 async def on_mockers(
-    http: aiohttp.ClientSession, bare: Place, contestant: Contestant, *, count: int, shape: str, seed: int
+    http: aiohttp.ClientSession, bare: Place, contestant: Contestant, load: Load, *, count: int
 ) -> Run:
     """Run a router over Dynamo's mock engines. The usage in their answers tells the hits, but not the engine.
 
@@ -108,26 +123,25 @@ async def on_mockers(
         http: client.
         bare: the place, without engines.
         contestant: the router.
+        load: what clients ask.
         count: of mock engines.
-        shape: name of a shape.
-        seed: of the load.
     """
     together = contestant.name == dynamo.NAMED
     with tempfile.TemporaryDirectory(dir=bare.folder) as name:
         mockers = Mockers(Path(name), count, bare.kv_tokens, together=together)
         try:
             await mockers.ready(http)
-            options = {"stream_options": {"include_usage": True}}
+            usage = {"include_usage": True}
             if together:
                 await _answers(http, mockers.urls[0], contestant)
-                played = await play(http, mockers.urls[0], talks(shape, seed), options)
+                played = await load.play(http, mockers.urls[0], stream_options=usage)
             else:
                 place = await _measured(http, mockers.urls, bare.folder, BYTES_A_TOKEN * bare.kv_tokens)
                 async with _router(http, place, contestant) as url:
-                    played = await play(http, url, talks(shape, seed), options)
+                    played = await load.play(http, url, stream_options=usage)
         finally:
             mockers.stop()
-    return _run(contestant, shape, seed, played, played.cached / played.prompt if played.prompt else 0.0)
+    return _run(contestant, load, played, played.cached / played.prompt if played.prompt else 0.0)
 
 
 async def _measured(http: aiohttp.ClientSession, engines: Sequence[str], folder: Path, kv_tokens: int) -> Place:
@@ -140,7 +154,7 @@ async def _measured(http: aiohttp.ClientSession, engines: Sequence[str], folder:
 async def _rig(
     http: aiohttp.ClientSession, folder: Path, engines: Sequence[str], *, mockers: int, kv_tokens: int
 ) -> AsyncIterator[Callable[..., Awaitable[Run]]]:
-    """Have the engines of all runs, and yield `one` or `on_mockers`, which still lack the router, shape and seed."""
+    """Have the engines of all runs, and yield `one` or `on_mockers`, which still lack the router and the load."""
     if mockers:
         place = Place((), 0, 0, folder, prompts=(), prefill_rate=0, kv_tokens=kv_tokens)
         yield partial(on_mockers, http, place, count=mockers)
@@ -153,10 +167,10 @@ async def _rig(
         fleet.stop()
 
 
-def _run(contestant: Contestant, shape: str, seed: int, played: Played, hit: float) -> Run:
+def _run(contestant: Contestant, load: Load, played: Played, hit: float) -> Run:
     times = sorted(played.seconds)
     mean, p99 = statistics.fmean(times) if times else 0.0, quantile(times, 0.99) or 0.0
-    return Run(contestant.name, shape, seed, len(times), played.failed, hit, 0.0, mean, p99)
+    return Run(contestant.name, load.shape, load.seed, len(times), played.failed, hit, 0.0, mean, p99)
 
 
 async def all_runs(
@@ -168,6 +182,7 @@ async def all_runs(
     engines: Sequence[str],
     kv_tokens: int,
     mockers: int,
+    clients: int,
 ) -> list[Run]:
     """Every router with every shape and seed; the routers of one shape and seed follow each other.
 
@@ -179,6 +194,7 @@ async def all_runs(
         engines: base URLs of engines that run already; none for stand-ins of this bench.
         kv_tokens: KV cache of an engine.
         mockers: Dynamo's mock engines in place of stand-ins; 0 for none.
+        clients: conversations at once.
     """
     runs = []
     timeout, connector = aiohttp.ClientTimeout(total=REQUEST_SECONDS), aiohttp.TCPConnector(limit=0)
@@ -190,7 +206,7 @@ async def all_runs(
             for shape in shapes:
                 for seed in seeds:
                     for contestant in chosen:
-                        runs.append(await run(contestant, shape=shape, seed=seed))
+                        runs.append(await run(contestant, Load(shape, seed, clients)))
                         _tell(console, runs[-1])
     return runs
 
@@ -240,6 +256,7 @@ def main() -> int:
     mocked = "N mock engines of Dynamo in place of the stand-ins; the usage in answers tells the hits"
     other.add_argument("--mockers", type=int, default=0, metavar="N", help=mocked)
     add("--kv-tokens", type=int, default=KV_TOKENS, metavar="N", help="KV cache of an engine (default: %(default)s)")
+    add("--clients", type=int, default=AT_A_TIME, metavar="N", help="conversations at a time (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write every run here")
     given = parser.parse_args()
     offered = ON_MOCKERS if given.mockers else CONTESTANTS
@@ -260,6 +277,7 @@ def main() -> int:
                 console,
                 engines=given.engines,
                 kv_tokens=given.kv_tokens,
+                clients=given.clients,
                 mockers=given.mockers,
             )
         )

@@ -36,14 +36,17 @@ async def play(
     url: str,
     asked: Sequence[Talk],
     options: Mapping[str, object] = _NONE,
+    *,
+    clients: int = AT_A_TIME,
 ) -> Played:
-    """Have all conversations, AT_A_TIME at once.
+    """Have all conversations, so many at once.
 
     Args:
         http: client.
         url: base URL of the router.
         asked: the conversations.
         options: further fields of each request.
+        clients: conversations at once.
     """
     waiting, played = iter(asked), Played()
 
@@ -59,7 +62,7 @@ async def play(
                     body |= _next_turn(body, talk.welcome if talk.welcome and turn == 0 else said, talk.later[turn])
 
     async with asyncio.TaskGroup() as tasks:
-        for _ in range(AT_A_TIME):
+        for _ in range(clients):
             tasks.create_task(worker())
     return played
 
