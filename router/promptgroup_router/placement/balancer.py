@@ -81,6 +81,8 @@ class Balancer:
         turn = self.members.turns.get(candidates.id, 0)
         chosen = self._choose(candidates, demand, now, turn, tried)
         if chosen.member is None:
+            if left is not None:
+                left.live.hold(demand.session)
             return None
         self.members.turns[candidates.id] = turn + 1
         if not self._health.no_failures():

@@ -369,6 +369,8 @@ class ExpectedTtft:
         live.expire(now)
         if not live or live.in_flight(demand.record):
             return True
+        if demand.history and not replica.load:
+            return True  # sessions between two turns must not keep an engine idle
         cache = replica.costs.cache_tokens
         if live.seldom_returns(later=demand.history > 0) and live.kept <= KEPT_SHARE * cache:
             return True  # it occupies cache only while it runs, and the engine's own queue limits that

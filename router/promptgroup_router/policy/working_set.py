@@ -183,12 +183,14 @@ class WorkingSet:
             later: True if the request says that this is a later turn than the first.
         """
         entry = self._sessions.get(session)
-        if entry is None:
-            return
-        if later or size > entry.size:
-            self._came_back(entry)
-        else:
-            self._begins_anew(entry)
+        if entry is not None:
+            self._came_back(entry, continues=later or size > entry.size)
+
+    def hold(self, session: SessionKey) -> None:
+        """Record that a request of the session waits in the router: until it is sent, the session takes no room."""
+        entry = self._sessions.get(session)
+        if entry is not None and not entry.running and entry.discount < 1.0:
+            self._weigh(entry, 1.0)
 
     def heard(
         self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float, now: float, *, ended: bool,
@@ -311,19 +313,16 @@ class WorkingSet:
         entry.running = 1
         self._weigh(entry, 0.0)
 
-    def _came_back(self, entry: _Session) -> None:
+    def _came_back(self, entry: _Session, *, continues: bool = True) -> None:
+        """Count a request of a session, which continues an earlier one or begins anew."""
         if not entry.back:
             entry.back = True
-            self._learn(entry, 1.0)
-            self._has_returned(entry)
-
-    def _begins_anew(self, entry: _Session) -> None:
-        """Count a request that continues no earlier one of its session."""
-        if not entry.back:
-            entry.back = True
-            self._learn(entry, 0.0)
-        self.kept -= entry.tokens * entry.returned
-        entry.returned = 0
+            self._learn(entry, float(continues))
+            if continues:
+                self._has_returned(entry)
+        if not continues:
+            self.kept -= entry.tokens * entry.returned
+            entry.returned = 0
 
     def _has_returned(self, entry: _Session) -> None:
         self.kept += entry.tokens * (1 - entry.returned)

@@ -47,6 +47,39 @@ def test_a_cache_that_is_full_of_live_sessions_makes_new_ones_wait_and_their_end
     assert balancer.pick(candidates, Demand(session, 11, prompt=10_000), 60.0) is not None
 
 
+def turn_of(session, turn):
+    prompt = 12_000 + 1000 * turn
+    return Demand(session, 11, prompt=prompt, history=prompt - 1000 if turn else 0, turn=1 + 2 * turn)
+
+
+def test_sessions_that_wait_do_not_keep_each_other_out_while_the_engine_is_idle():
+    candidates, balancer = served(slots=1)
+    turns, now, running = dict.fromkeys(range(1, 15), 0), 0.0, {}
+    while max(turns.values()) < 6:
+        for session in turns:
+            if session not in running:
+                pick = balancer.pick(candidates, turn_of(session, turns[session]), now)
+                if pick is not None:
+                    running[session] = pick
+        assert len(running) >= 5, f"{len(running)} of {len(turns)} sessions run at {now}"
+        now += 0.2
+        for session, pick in running.items():
+            balancer.placed.first_token(pick, now)
+            balancer.placed.end(pick, Usage(pick.demand.prompt, int(pick.cached), 20), now)
+            turns[session] += 1
+        running.clear()
+
+
+@pytest.mark.parametrize(("turn", "admitted"), [(0, False), (1, True)])
+def test_sessions_between_two_turns_do_not_keep_an_engine_idle_but_no_new_one_takes_their_place(turn, admitted):
+    candidates, balancer = served(slots=1)
+    for session in range(1, 9):
+        pick = balancer.pick(candidates, turn_of(session, 1), 0.0)
+        balancer.placed.first_token(pick, 0.1)
+        balancer.placed.end(pick, Usage(pick.demand.prompt, 0, 20), 0.2)
+    assert (balancer.pick(candidates, turn_of(20, turn), 0.3) is not None) is admitted
+
+
 def test_an_idle_replica_takes_whatever_comes_and_an_unknown_cache_keeps_nobody_waiting():
     candidates, balancer = served(slots=1)
     assert balancer.pick(candidates, Demand(1, 11, prompt=500_000), 0.0) is not None

@@ -226,3 +226,25 @@ def test_a_request_that_waits_in_the_router_is_not_running():
     live.leave(1, 0.0)
     live.arrive(1, 100, later=True)
     assert live.running == 0
+
+
+def test_a_session_whose_request_waits_in_the_router_takes_no_room_until_it_is_sent():
+    live = WorkingSet()
+    live.enter(1, 7, 2000, 100, returned=True)
+    live.enter(2, 7, 2000, 300, returned=True)
+    live.leave(1, 0.0)
+    live.arrive(1, 400, later=True)
+    live.hold(1)
+    assert live.tokens == 2300
+    assert 1 in live
+    assert live.need(1, 7, 2000, 100) == 100
+    live.enter(1, 7, 2000, 150, returned=True)
+    assert live.tokens == 2450
+
+
+def test_a_session_that_runs_keeps_its_room_while_another_request_of_it_waits():
+    live = WorkingSet()
+    live.enter(1, 7, 0, 100)
+    live.hold(1)
+    live.hold(2)
+    assert (live.tokens, len(live)) == (100, 1)
