@@ -189,7 +189,7 @@ class WorkingSet:
     def hold(self, session: SessionKey) -> None:
         """Record that a request of the session waits in the router: until it is sent, the session takes no room."""
         entry = self._sessions.get(session)
-        if entry is not None and not entry.running and entry.discount < 1.0:
+        if entry is not None and not entry.running:
             self._weigh(entry, 1.0)
 
     def heard(

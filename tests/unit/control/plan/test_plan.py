@@ -167,7 +167,7 @@ def test_the_record_of_a_release_that_is_over_is_all_that_a_process_may_leave_be
 def test_a_revision_with_a_record_left_behind_serves_until_the_next_prompt_takes_over():
     left = routed_before_its_record_was_removed()
     todo = decide(replace(left, prompt=text("Another prompt.")), NOW)
-    weights = {each["fingerprint"]: each["weight"] for each in todo.route["spec"]["revisions"]}
+    weights = {revision["fingerprint"]: revision["weight"] for revision in todo.route["spec"]["revisions"]}
     assert weights[FINGERPRINT] == 100
 
 

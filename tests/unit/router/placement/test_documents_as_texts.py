@@ -5,7 +5,6 @@ import random
 import pytest
 
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from support.placements import pair
 
@@ -33,7 +32,7 @@ def test_questions_about_documents_are_admitted_though_the_caches_hold_few_of_th
     candidates, *balancers = pair()
     draw, now, in_flight = random.Random(5), 0.0, []
     for number in range(400):
-        balancer: Balancer = balancers[number % routers]
+        balancer = balancers[number % routers]
         pick = balancer.pick(candidates, question(draw, 1 + int(DOCUMENTS * draw.random() ** 2)), now)
         assert pick is not None, f"question {number} finds no room"
         in_flight.append((balancer, pick))
@@ -43,10 +42,10 @@ def test_questions_about_documents_are_admitted_though_the_caches_hold_few_of_th
             before.placed.end(done, Usage(done.demand.prompt, int(done.cached), 50), now)
         now += 0.1
         for speaker in balancers[:routers]:
-            told = speaker.peers.export(now)
+            placements, loads = speaker.peers.export(now)
             for other in balancers[:routers]:
                 if other is not speaker:
-                    other.peers.merge(id(speaker), *told, now)
+                    other.peers.merge(id(speaker), placements, loads, now)
 
 
 def test_texts_that_grow_wait_for_room_as_chats_do():

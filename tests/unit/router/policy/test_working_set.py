@@ -163,12 +163,18 @@ def test_the_first_turn_that_is_sent_again_is_no_return():
     assert live.returning[0] == 0
 
 
-def test_a_peer_that_does_not_know_whether_a_request_is_a_later_turn_says_nothing_of_returns():
+def between_two_turns(tokens, *, returned):
+    """Twenty sessions that rested here, and of which a peer has sent a request since."""
     live = WorkingSet()
     for session in range(20):
         live.enter(session, 7, 0, 100, size=400)
         live.leave(session, 0.0)
-        live.heard(session, 7, 0, 100, 1.0, ended=False, returned=False)
+        live.heard(session, 7, 0, tokens, 1.0, ended=False, returned=returned)
+    return live
+
+
+def test_a_peer_that_does_not_know_whether_a_request_is_a_later_turn_says_nothing_of_returns():
+    live = between_two_turns(100, returned=False)
     assert (live.returning[0], live.kept, live.running) == (0, 0, 2000)
     for session in range(20):
         live.heard(session, 7, 0, 0, 2.0, ended=True, returned=False)
@@ -178,11 +184,7 @@ def test_a_peer_that_does_not_know_whether_a_request_is_a_later_turn_says_nothin
 
 
 def test_a_peer_that_knows_of_a_later_turn_says_that_the_session_returned():
-    live = WorkingSet()
-    for session in range(20):
-        live.enter(session, 7, 0, 100, size=400)
-        live.leave(session, 0.0)
-        live.heard(session, 7, 0, 200, 1.0, ended=False, returned=True)
+    live = between_two_turns(200, returned=True)
     assert live.returning[0] > 0.8
     assert live.kept == 4000
 
