@@ -12,7 +12,7 @@ from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.replica_load import ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement
 from promptgroup_router.prefixes.prefixes_in_use import LIMIT as PREFIXES
-from promptgroup_router.prefixes.prefixes_in_use import PrefixRequests
+from promptgroup_router.prefixes.prefixes_in_use import PrefixSessions
 from promptgroup_router.rings.ids import MemberHash, MemberId, PrefixKey, member_hash
 from promptgroup_router.rings.index import Member, RevisionEntry, RoutingIndex
 
@@ -65,7 +65,7 @@ class MemberRecords:
         """The most tokens that any process had written when a table was installed: counts of new processes start above
         it."""
         self._prefix_tokens: dict[PrefixKey, float] = {}
-        self._requests = PrefixRequests()
+        self._sessions = PrefixSessions()
 
     # --- What is recorded ------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class MemberRecords:
         kind = self._costs.get(key) or made.costs.get(key)
         if kind is None:
             kind = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
-            kind.in_use.requests = self._requests  # lent replicas of another kind may serve a prompt
+            kind.in_use.sessions = self._sessions  # lent replicas of another kind may serve a prompt
         elif figures.kv_tokens:
             kind.set_capacity(figures.kv_tokens)
         kind.sequences = figures.max_sequences or kind.sequences

@@ -134,7 +134,7 @@ class PeerReports:
         known = self._members.prefix_tokens(report.prefix)
         tier1 = float(in_use.mean()) if known is None else known
         if tier1 and not ended:
-            in_use.use(report.prefix, int(tier1), 0.0)
+            in_use.use(report.prefix, int(tier1), 0.0, begins=place is None)
         tokens = min(report.tokens, replica.costs.kv_tokens)
         self._sessions.drop(report.session)
         replica.live.expire(now)

@@ -82,7 +82,8 @@ class PlacedRequests:
         if self._peers.has_peers:
             self._peers.queue_prefixes(replica.key, demand, seconds)
         if demand.tier1:
-            costs.in_use.use(demand.prefix, demand.tier1, max(0.0, demand.prompt - pick.cached))
+            written = max(0.0, demand.prompt - pick.cached)
+            costs.in_use.use(demand.prefix, demand.tier1, written, begins=place is None)
         self._members.record_prefix(demand.prefix, demand.tier1)
         pick.written = replica.tokens_written
         placement = Placement(member.id, demand.prefix, demand.turn, demand.prompt, pick.written, now)

@@ -32,6 +32,8 @@ predicted. A tier that is unavailable falls below it within some ten requests th
 tier that stores half of its tokens doubled the p99 of some simulated runs."""
 DELAYED_STEP = 0.05
 """Step by which one first token moves the mean of delays; the first ones move it further."""
+USUAL = 4
+"""Multiple of the mean delay of first tokens that is usual. Of exponentially distributed delays 1 in 50 is longer."""
 FIRST_DELAYS = 8
 """First tokens whose delays count in full."""
 OUTLIER, LEAST_OUTLIER = 3.0, 0.01
@@ -47,9 +49,9 @@ class EngineCosts:
     """Cost constants of one kind of engine, shared by all replicas of that kind and corrected while serving."""
 
     __slots__ = (
-        "_answers", "_copied", "_first_rate", "_held", "_scale", "_seen", "answer", "attention_length", "cache_tokens",
-        "context", "copy_rate", "delay", "in_use", "kv_tokens", "least_copy", "overhead", "rate", "sequence",
-        "sequences", "step_tokens",
+        "_answers", "_copied", "_first_rate", "_held", "_predicted", "_scale", "answer", "attention_length",
+        "cache_tokens", "context", "copy_rate", "delay", "in_use", "kv_tokens", "least_copy", "overhead", "rate",
+        "seen", "sequence", "sequences", "step_tokens",
     )  # fmt: skip
 
     def __init__(self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0) -> None:
@@ -77,10 +79,12 @@ class EngineCosts:
         self.context = 0.000_000_04
         """Seconds that each token of decoding context adds to a step."""
         self._scale = 1.0
-        self._seen = 0
+        self.seen = 0
         """Number of first tokens that `delay` is based on."""
         self.delay = 0.0
         """Mean seconds by which first tokens arrive later than predicted; those in time count as 0."""
+        self._predicted = 0.0
+        """Mean seconds from sending a request to its first token, as predicted for the same first tokens."""
         self.answer = 150.0
         """Mean tokens of an answer, as engines report them."""
         self._answers = 1
@@ -145,13 +149,28 @@ class EngineCosts:
         ahead = load + 1 - self.sequences
         return ahead * self.answer * step / self.sequences if ahead > 0 else 0.0
 
-    def observe_delay(self, seconds: float) -> None:
-        """Learn from a first token that arrived so many seconds later than predicted."""
-        self._seen += 1
+    def usual_delay(self, predicted: float) -> float:
+        """Return the seconds by which a first token may be late without a fault of its replica.
+
+        Where the rate is wrong, or engines share their machine, first tokens are late in proportion to what was
+        predicted. A mean of mostly short prompts would then show every long prompt as overdue.
+
+        Args:
+            predicted: predicted seconds from sending the request to its first token.
+        """
+        if predicted <= self._predicted:
+            return USUAL * self.delay
+        return USUAL * self.delay * predicted / self._predicted
+
+    def observe_delay(self, seconds: float, predicted: float) -> None:
+        """Learn from a first token that was predicted after `predicted` seconds and arrived `seconds` later."""
+        self.seen += 1
         delay = max(0.0, seconds)
-        if self._seen > FIRST_DELAYS:
+        if self.seen > FIRST_DELAYS:
             delay = min(delay, OUTLIER * self.delay + LEAST_OUTLIER)
-        self.delay += max(DELAYED_STEP, 1 / (1 + self._seen)) * (delay - self.delay)
+        step = max(DELAYED_STEP, 1 / (1 + self.seen))
+        self.delay += step * (delay - self.delay)
+        self._predicted += step * (predicted - self._predicted)
 
     def observe_answer(self, tokens: int) -> None:
         """Learn from an answer of so many tokens; more than a cache holds are not believed."""

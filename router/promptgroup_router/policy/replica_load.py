@@ -21,23 +21,23 @@ from promptgroup_router.rings.ids import MemberHash, PrefixKey
 
 FEW_PEERS = 4
 """Number of peers up to which all reports are added up anew whenever one of them reports."""
-USUAL = 4
-"""Multiple of the mean delay of first tokens that is usual. Of exponentially distributed delays 1 in 50 is longer."""
 
 
 class PendingPrefill:
     """A request that waits for its first token."""
 
-    __slots__ = ("due", "mark", "seconds", "settled", "tokens")
+    __slots__ = ("due", "mark", "predicted", "seconds", "settled", "tokens")
 
-    def __init__(self, seconds: float, tokens: float, mark: float, due: float) -> None:
+    def __init__(self, seconds: float, tokens: float, mark: float, now: float, predicted: float) -> None:
         self.seconds = seconds
         """Predicted seconds of prefill."""
         self.tokens = tokens
         """Tokens of its prompt."""
         self.mark = mark
         """Value of `queued` at its position in the backlog."""
-        self.due = due
+        self.predicted = predicted
+        """Predicted seconds from sending it to its first token."""
+        self.due = now + predicted
         """Time at which its first token is expected."""
         self.settled = False
         """True once the first token has arrived or cannot arrive any more."""
@@ -182,13 +182,20 @@ class ReplicaLoad:
         because predictions are inaccurate for all replicas: a session must not leave its cache for noise. Nor does the
         delay of an engine that shows signs of life: it has work, which leaving would only increase elsewhere. So the
         delay counts at most as the time since the last sign.
+
+        Before any engine of its kind has sent a first token, the rate may be wrong for all of them, and a copy would be
+        as late as this one. So the delay counts at most as the predicted prefill: new prompts are spread, and requests
+        stay with their prefixes.
         """
         answers = self.answers
         while answers and answers[0].settled:
             answers.popleft()
         if not answers:
             return 0.0
-        return max(0.0, min(now - answers[0].due - USUAL * self.costs.delay, now - self.alive_at))
+        oldest, costs = answers[0], self.costs
+        if not costs.seen:
+            return max(0.0, min(now - oldest.due, oldest.seconds))
+        return max(0.0, min(now - oldest.due - costs.usual_delay(oldest.predicted), now - self.alive_at))
 
     def send(self, seconds: float, tokens: float, now: float, *, streamed: bool, copy: float = 0.0) -> PendingPrefill:
         """Count a request with `seconds` of predicted prefill and a prompt of `tokens`.
@@ -203,7 +210,7 @@ class ReplicaLoad:
         costs = self.costs
         steps = 1 + (wait + seconds) * costs.rate / costs.step_tokens
         self.queued += seconds
-        sent = PendingPrefill(seconds, tokens, self.queued, now + max(wait, copy) + seconds + steps * self.step)
+        sent = PendingPrefill(seconds, tokens, self.queued, now, max(wait, copy) + seconds + steps * self.step)
         if streamed:
             if not self.waiting:
                 self.alive_at = now
@@ -223,7 +230,7 @@ class ReplicaLoad:
         sent.settled = True
         self.waiting -= 1
         self.alive_at = now
-        self.costs.observe_delay(now - sent.due)
+        self.costs.observe_delay(now - sent.due, sent.predicted)
         self.done = max(self.done, min(sent.mark, self.queued))
         self.since = now
         self.pending = self.queued - self.done + self.peer_pending

@@ -28,6 +28,18 @@ def test_a_session_of_a_peer_is_found_where_the_peer_has_put_it():
     assert (second.member.id, second.cached, second.moved) == (first.member.id, 3150, False)
 
 
+def test_a_session_of_a_peer_begins_with_its_prefix_once_however_many_turns_it_has():
+    candidates, one, two = pair()
+    own = two.pick(candidates, replace(DEMAND, session=8), 0.0)
+    exchange(one, two, 0.0)
+    for demand, now in ((DEMAND, 1.0), (NEXT, 3.0)):
+        pick = one.pick(candidates, demand, now)
+        one.placed.first_token(pick, now + 0.2)
+        one.placed.end(pick, Usage(3000, 2000, 150), now + 0.5)
+        exchange(one, two, now + 0.6)
+    assert own.replica.costs.in_use.sessions[DEMAND.prefix] == 2
+
+
 def test_a_prefix_of_a_peer_is_found_where_the_peer_has_put_it():
     candidates, one, two = pair()
     exchange(one, two, 0.0)

@@ -76,7 +76,7 @@ def test_an_answer_that_is_complete_shows_that_an_engine_is_not_stuck_and_a_clie
         balancer.pick(candidates, Demand(session, 11, 3000, tier1=2000), 0.0) for session in range(3)
     )
     replica = waiting.replica
-    replica.costs.delay = 0.0
+    replica.costs.observe_delay(0.0, 1.0)
     assert replica.late(60.0) == pytest.approx(60.0 - replica.answers[0].due)
     balancer.placed.end(answered, Usage(3000, 2000, 150), 50.0)
     assert replica.late(60.0) == pytest.approx(10.0)
@@ -92,6 +92,17 @@ def test_a_session_comes_back_to_where_its_history_is_and_says_what_should_be_ca
     balancer.placed.end(first, Usage(3000, 2000, 150), 0.5)
     second = balancer.pick(candidates, NEXT, 5.0)
     assert (second.member, second.moved, second.cached) == (first.member, False, 3150)
+
+
+def test_only_the_first_request_of_a_session_says_that_sessions_begin_with_its_prefix():
+    candidates, balancer = served()
+    first = balancer.pick(candidates, DEMAND, 0.0)
+    sessions = first.replica.costs.in_use.sessions
+    assert sessions[DEMAND.prefix] == 1
+    balancer.placed.first_token(first, 0.1)
+    balancer.placed.end(first, None, 0.5)
+    balancer.pick(candidates, NEXT, 5.0)
+    assert sessions[DEMAND.prefix] == 1
 
 
 def test_without_usage_the_prediction_stands():

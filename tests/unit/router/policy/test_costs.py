@@ -46,21 +46,30 @@ def test_short_requests_correct_the_step_and_not_the_rate():
 def test_the_usual_delay_is_known_after_a_few_first_tokens_and_one_outlier_is_forgotten():
     costs = EngineCosts()
     for _ in range(9):
-        costs.observe_delay(0.5)
+        costs.observe_delay(0.5, 1.0)
     assert 0.35 < costs.delay < 0.5
-    costs.observe_delay(1e9)
+    costs.observe_delay(1e9, 1.0)
     for _ in range(100):
-        costs.observe_delay(-1.0)
+        costs.observe_delay(-1.0, 1.0)
     assert costs.delay < 0.1
+
+
+def test_the_usual_delay_of_a_long_prompt_is_as_many_times_that_of_the_mean_prompt():
+    costs = EngineCosts()
+    for _ in range(50):
+        costs.observe_delay(0.2, 0.1)
+    assert costs.usual_delay(0.1) == pytest.approx(0.8, rel=0.1)
+    assert costs.usual_delay(2.0) == pytest.approx(16.0, rel=0.1)
+    assert costs.usual_delay(0.01) == pytest.approx(0.8, rel=0.1), "a delay that does not depend on the prompt stays"
 
 
 def test_delays_of_a_few_first_tokens_are_not_usual_and_those_of_all_become_so():
     costs = EngineCosts()
     for number in range(200):
-        costs.observe_delay(5.0 if number % 20 == 19 else 0.01)
+        costs.observe_delay(5.0 if number % 20 == 19 else 0.01, 1.0)
     assert costs.delay < 0.05
     for _ in range(120):
-        costs.observe_delay(5.0)
+        costs.observe_delay(5.0, 1.0)
     assert costs.delay > 4.0
 
 

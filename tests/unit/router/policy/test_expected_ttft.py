@@ -188,9 +188,9 @@ def test_a_warm_prefix_is_preferred_and_a_cold_one_taken_when_it_saves_enough():
     case.books(warm).touch(11, 2000)
     assert case.choose() is warm
     case.books(warm).send(0.2, 1, 0.0, streamed=True)
-    assert case.choose() is warm, "few have used it: what it saves may be noise"
+    assert case.choose() is warm, "few sessions have begun with it: what it saves may be noise"
     for _ in range(5):
-        case.books(warm).costs.in_use.use(11, 2000, 0.0)
+        case.books(warm).costs.in_use.use(11, 2000, 0.0, begins=True)
     assert case.choose() is not warm, "a cold Tier 1 is an investment: a tenth of it is charged"
 
 
@@ -201,7 +201,7 @@ def test_a_prompt_that_no_group_declares_is_copied_later_than_a_declared_one():
     case.books(warm).send(0.2, 1, 0.0, streamed=True)
     case.books(warm).costs.in_use.replicas = 3
     for _ in range(2):
-        case.books(warm).costs.in_use.use(11, 2000, 0.0)
+        case.books(warm).costs.in_use.use(11, 2000, 0.0, begins=True)
     assert case.choose() is not warm
     assert case.choose(replace(NEW, declared=False)) is warm
 

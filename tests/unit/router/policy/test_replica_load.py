@@ -95,13 +95,42 @@ def test_a_request_that_left_before_its_first_token_is_not_waited_for():
     assert (books.wait(0.6), books.in_flight, books.context, books.late(9.0)) == (0, 0, 0, 0)
 
 
+def answered(books):
+    """Let a request be answered in time, so that the pace of its engine is known."""
+    sent = send(books, 0.0)
+    books.progress(sent, sent.due)
+    books.leave(sent)
+
+
 def test_an_overdue_first_token_is_waited_for_as_long_again():
     books = replica()
+    answered(books)
     sent = send(books, 1.0)
     assert books.late(sent.due) == 0
     assert books.late(sent.due + 2.0) == pytest.approx(2.0)
     books.progress(sent, sent.due + 2.0)
     assert books.late(sent.due + 3.0) == 0
+
+
+def test_before_any_first_token_an_overdue_one_counts_at_most_as_its_prefill():
+    books = replica()
+    sent = send(books, 1.0)
+    assert books.late(sent.due + 0.5) == pytest.approx(0.5)
+    assert books.late(sent.due + 60.0) == pytest.approx(1.0)
+    sibling = ReplicaLoad(2, "b", books.costs, 0.0)
+    answered(sibling)
+    assert books.late(sent.due + 60.0) > 50, "an engine of the same kind has answered meanwhile"
+
+
+def test_a_long_prompt_is_not_overdue_for_a_delay_in_proportion_to_it():
+    books = replica()
+    for _ in range(20):
+        sent = send(books, 0.1)
+        books.progress(sent, sent.due + 0.1)
+        books.leave(sent)
+    sent = send(books, 4.0)
+    assert books.late(sent.due + 4.0) == 0
+    assert books.late(sent.due + 100.0) > 50
 
 
 def test_a_first_token_that_is_as_late_as_those_before_it_is_not_overdue():
