@@ -49,4 +49,4 @@ def test_the_expectation_is_near_what_simulated_engines_do(rate, replicas, kv_to
     assert expected.hit_rate == pytest.approx(measured.hit, abs=points)
     assert expected.ttft == pytest.approx(measured.p95, rel=0.3)
     # where some histories are found and some are not, half of the requests are quicker than an exponential's half
-    assert 0.9 < expected.median / measured.p50 < 2
+    assert 0.9 < expected.median / measured.p50 < 2.1

@@ -1,11 +1,12 @@
-"""The constants of expected TTFT are where their values do best: a quick run with each far off its value is worse."""
+"""The constants of expected TTFT are where their values do best: quick runs with each far off its value are worse."""
 
 import pytest
 
 from promptgroup_research.experiments.runs import Job, run
 from promptgroup_router.policy import expected_ttft
 
-SEEDS = 1, 2
+SEEDS = range(1, 13)
+"""The mean of a few seeds is mostly chance: one long prefill in the wrong place is a tenth of it."""
 
 
 def mean() -> float:
@@ -22,4 +23,4 @@ def as_shipped() -> float:
 def test_a_constant_far_off_its_value_makes_first_tokens_later(constant, value, as_shipped, monkeypatch):
     monkeypatch.setattr(expected_ttft, constant, value)
     monkeypatch.setattr(expected_ttft, "_WEIGHT", 1 + expected_ttft.PRICE)
-    assert mean() > 1.05 * as_shipped
+    assert mean() > 1.02 * as_shipped
