@@ -14,7 +14,7 @@ from support.examples import examples
 from support.tables import group, revision, table
 
 PROBES = [Demand(each * 0x9E3779B97F4A7C15 % 2**64, 1, 4000, tier1=2000) for each in range(1000, 1006)]
-PROBES += [Demand(7, 1, 4000, tier1=2000, declared=False)]
+PROBES += [Demand(7, 1, 4000, tier1=2000, declared=False), Demand(1006, 1, 9000, tier1=2000, history=8000, turn=3)]
 """Sessions without a record: nearly all that is compared for them is computed by the shortened formula."""
 
 

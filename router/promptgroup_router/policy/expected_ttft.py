@@ -13,7 +13,8 @@ requests that will queue behind this one: work that a cache saves is saved for a
 `crowding` is 0 unless the steps of a replica take clearly longer than those of the others: see CROWDED. It counts for
 the first request of a session only: a session that has begun does not leave its cache for it.
 
-If requests queue on all replicas, PRICE grows with their number: see FEW.
+If requests queue on all replicas, PRICE grows with their number: see FEW. For a session that has begun and that no
+record places, it grows with the requests that a replica has: see COMPANY.
 
 The idea of a cost of queue plus uncached prefill is NVIDIA Dynamo's. The home on the ring, the price, the terms for
 decoding and for a cold prefix, and the trust in records come from simulation: docs/research/policy.md.
@@ -67,6 +68,10 @@ LASTING = 30.0
 DECODE = 0.2
 """Weight of the seconds by which an answer takes longer on a crowded replica. Values of 0.1 and 0.2 give similar
 results."""
+COMPANY = 0.06
+"""Weight of the prefill of a session that has begun and has no record, for each request that the replica has. Such a
+session goes on, and so do those that run there: their next turns will wait for this prefill, and its next turns for
+theirs. Without it, a branch of a conversation goes to a home that has eight requests, while others are idle."""
 _NO_COSTS = EngineCosts()
 
 
@@ -159,6 +164,11 @@ def has_been(place: Placement | None, id_: MemberId) -> bool:
     return place is not None and id_ in (place.member, place.before)
 
 
+def _company(demand: Demand, place: Placement | None) -> float:
+    """Return by how much a request of a replica raises the weight of prefill there."""
+    return COMPANY if place is None and demand.history else 0.0
+
+
 def _need(demand: Demand) -> tuple[float, float]:
     """Return the unshared tokens that a session needs, and the share of a cache that all sessions may fill with it."""
     return demand.prompt - demand.tier1 + ANSWER, RETURNING_SHARE if demand.history else NEW_SHARE
@@ -236,13 +246,13 @@ class ExpectedTtft:
                 best=best, least=least, full=full, least_full=least_full,
             )  # fmt: skip
         return self._cheapest(
-            demand, rest, replicas, now, own=own, share=share, weight=weight, usual=usual,
-            best=best, least=least, full=full, least_full=least_full,
+            demand, rest, replicas, now, own=own, share=share, weight=weight, company=_company(demand, place),
+            usual=usual, best=best, least=least, full=full, least_full=least_full,
         )  # fmt: skip
 
     def _cheapest(
         self, demand: Demand, rest: Sequence[Member], replicas: Mapping[MemberId, ReplicaLoad], now: float, *,
-        own: float, share: float, weight: float, usual: float,
+        own: float, share: float, weight: float, company: float, usual: float,
         best: Member | None, least: float, full: Member | None, least_full: float,
     ) -> Member | None:  # fmt: skip
         """Return the cheapest of `rest`, which hold no session state, `best` and `full`.
@@ -276,7 +286,7 @@ class ExpectedTtft:
             if answers and answers[0].due < now:
                 wait += replica.late(now)
             step = replica.step
-            cost = wait + step * (1 + (wait + prefill) * steps) + weight * prefill
+            cost = wait + step * (1 + (wait + prefill) * steps) + (weight + company * load) * prefill
             if step > usual:
                 cost += _crowding(costs, step, usual)
             if fits:
@@ -355,6 +365,7 @@ class ExpectedTtft:
         margin = 0.0
         if stays:
             margin = MARGIN if place is None or place.seen > replica.inherited else INHERITED_MARGIN
+        weight += _company(demand, place) * replica.load
         total = wait + step + weight * prefill + crowding - margin
         return ReplicaCost(cached, copied, wait, prefill, step, crowding, margin, total)
 
@@ -424,7 +435,7 @@ class ExpectedTtft:
             return
         share = min(1.0, max(0.0, (cached - known) / rest))
         self._learned += 1
-        self.home_trust += max(_LEAST_TRUST_STEP, 1 / (3 + self._learned)) * (share - self.home_trust)
+        self.home_trust += max(_LEAST_TRUST_STEP, 1 / (1 + self._learned)) * (share - self.home_trust)
 
 
 def _known(demand: Demand, shared: int) -> int:

@@ -21,6 +21,10 @@ from promptgroup_router.rings.ids import MemberHash, PrefixKey
 
 FEW_PEERS = 4
 """Number of peers up to which all reports are added up anew whenever one of them reports."""
+UNSEEN_DELAY = 0.01
+"""Seconds by which an overdue first token counts for more than its predicted prefill before there has been any first
+token. It is more than the advantage of a home (`expected_ttft.MARGIN`): otherwise a burst of very short requests that
+begin alike would all go to one engine, whose answers, and so whose next turns, would all come at once."""
 
 
 class PendingPrefill:
@@ -184,8 +188,8 @@ class ReplicaLoad:
         delay counts at most as the time since the last sign.
 
         Before any engine of its kind has sent a first token, the rate may be wrong for all of them, and a copy would be
-        as late as this one. So the delay counts at most as the predicted prefill: new prompts are spread, and requests
-        stay with their prefixes.
+        as late as this one. So the delay counts at most as the predicted prefill, and UNSEEN_DELAY: new prompts are
+        spread, and requests stay with their prefixes.
         """
         answers = self.answers
         while answers and answers[0].settled:
@@ -194,7 +198,7 @@ class ReplicaLoad:
             return 0.0
         oldest, costs = answers[0], self.costs
         if not costs.seen:
-            return max(0.0, min(now - oldest.due, oldest.seconds))
+            return max(0.0, min(now - oldest.due, oldest.seconds + UNSEEN_DELAY))
         return max(0.0, min(now - oldest.due - costs.usual_delay(oldest.predicted), now - self.alive_at))
 
     def send(self, seconds: float, tokens: float, now: float, *, streamed: bool, copy: float = 0.0) -> PendingPrefill:

@@ -301,12 +301,45 @@ def test_a_prefix_that_others_share_is_no_evidence_that_a_session_is_cached_at_h
 
 def test_a_few_sessions_teach_what_the_home_has():
     case = Case()
-    for _ in range(6):
+    for _ in range(2):
         case.policy.learn(NEXT, 2000, 0)
     assert case.policy.home_trust < 0.2
-    for _ in range(20):
+    for _ in range(10):
         case.policy.learn(NEXT, 3150, 0)
     assert case.policy.home_trust > 0.6
+
+
+def decode(case, member, count):
+    """Let requests run on a replica that have had their first tokens."""
+    books = case.books(member)
+    for _ in range(count):
+        books.progress(books.send(0.0, 100, 0.0, streamed=True), 0.0)
+
+
+@pytest.mark.parametrize("placed", [True, False])
+@pytest.mark.parametrize("demand", [NEW, NEXT])
+def test_a_session_that_has_begun_and_has_no_record_avoids_company(demand, placed):
+    case = Case()
+    for _ in range(6):
+        case.policy.learn(NEXT, 2000, 0)  # homes have nothing
+    for member, count in zip(case.order, (8, 4, 0), strict=True):
+        case.books(member).touch(11, 2000)
+        decode(case, member, count)
+    if placed:
+        case.record(case.order[0], tokens=2000)
+    assert case.choose(demand) is case.order[2 if demand is NEXT and not placed else 0]
+
+
+@pytest.mark.parametrize(("cached", "stays"), [(False, False), (True, True)])
+def test_company_of_all_routers_counts_and_costs_less_than_a_prefix(cached, stays):
+    case = Case()
+    for _ in range(6):
+        case.policy.learn(NEXT, 2000, 0)
+    home, _, idle = case.order
+    for member in (home,) if cached else (home, idle):
+        case.books(member).touch(11, 2000)
+    case.books(home).peer_in_flight = 8
+    assert case.choose(NEXT) is (home if stays else idle)
 
 
 def test_what_a_session_left_behind_is_found_again():

@@ -3,8 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_router.policy.costs import EngineCosts
+from promptgroup_router.policy.expected_ttft import MARGIN
 from promptgroup_router.policy.gossip import LoadReport
-from promptgroup_router.policy.replica_load import ReplicaLoad
+from promptgroup_router.policy.replica_load import UNSEEN_DELAY, ReplicaLoad
 
 
 def replica():
@@ -116,10 +117,16 @@ def test_before_any_first_token_an_overdue_one_counts_at_most_as_its_prefill():
     books = replica()
     sent = send(books, 1.0)
     assert books.late(sent.due + 0.5) == pytest.approx(0.5)
-    assert books.late(sent.due + 60.0) == pytest.approx(1.0)
+    assert books.late(sent.due + 60.0) == pytest.approx(1.0 + UNSEEN_DELAY)
     sibling = ReplicaLoad(2, "b", books.costs, 0.0)
     answered(sibling)
     assert books.late(sent.due + 60.0) > 50, "an engine of the same kind has answered meanwhile"
+
+
+def test_before_any_first_token_very_short_requests_leave_a_home_that_is_overdue():
+    books = replica()
+    sent = send(books, 0.0)
+    assert books.late(sent.due + 60.0) > MARGIN
 
 
 def test_a_long_prompt_is_not_overdue_for_a_delay_in_proportion_to_it():
