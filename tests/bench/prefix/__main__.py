@@ -30,6 +30,7 @@ from bench.peers.prose import words
 from bench.peers.routers import Contestant, Place
 from bench.prefix.clients import AT_A_TIME, Played, play
 from bench.prefix.contestants import CONTESTANTS, ENGINES, KV_TOKENS, ON_MOCKERS
+from bench.prefix.forms import FORMS
 from bench.prefix.mockers import Mockers
 from bench.prefix.shapes import CHAT, MODEL, SHAPES, talks
 from promptgroup_local.cluster import process
@@ -93,10 +94,13 @@ class Load:
     seed: int
     clients: int
     """Conversations at once."""
+    form: str
+    """Name of a form."""
 
     async def play(self, http: aiohttp.ClientSession, url: str, **options: object) -> Played:
         """Ask a router, with further fields in each request."""
-        return await play(http, url, talks(self.shape, self.seed), options, clients=self.clients)
+        asked, form = talks(self.shape, self.seed), FORMS[self.form]
+        return await play(http, url, asked, options, clients=self.clients, form=form)
 
 
 async def one(
@@ -183,6 +187,7 @@ async def all_runs(
     kv_tokens: int,
     mockers: int,
     clients: int,
+    form: str,
 ) -> list[Run]:
     """Every router with every shape and seed; the routers of one shape and seed follow each other.
 
@@ -195,6 +200,7 @@ async def all_runs(
         kv_tokens: KV cache of an engine.
         mockers: Dynamo's mock engines in place of stand-ins; 0 for none.
         clients: conversations at once.
+        form: name of the form of requests.
     """
     runs = []
     timeout, connector = aiohttp.ClientTimeout(total=REQUEST_SECONDS), aiohttp.TCPConnector(limit=0)
@@ -206,7 +212,7 @@ async def all_runs(
             for shape in shapes:
                 for seed in seeds:
                     for contestant in chosen:
-                        runs.append(await run(contestant, Load(shape, seed, clients)))
+                        runs.append(await run(contestant, Load(shape, seed, clients, form)))
                         _tell(console, runs[-1])
     return runs
 
@@ -257,8 +263,12 @@ def main() -> int:
     other.add_argument("--mockers", type=int, default=0, metavar="N", help=mocked)
     add("--kv-tokens", type=int, default=KV_TOKENS, metavar="N", help="KV cache of an engine (default: %(default)s)")
     add("--clients", type=int, default=AT_A_TIME, metavar="N", help="conversations at a time (default: %(default)s)")
+    formed = "; ".join(f"{name}: {form.title}" for name, form in FORMS.items())
+    add("--form", choices=FORMS, default="streamed", metavar="NAME", help=f"{formed} (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write every run here")
     given = parser.parse_args()
+    if given.mockers and given.form != "streamed":
+        parser.error("argument --form: with --mockers the usage in streamed answers tells the hits")
     offered = ON_MOCKERS if given.mockers else CONTESTANTS
     chosen = [each for each in offered if not given.only or any(part in each.name for part in given.only)]
     if not chosen:
@@ -278,6 +288,7 @@ def main() -> int:
                 engines=given.engines,
                 kv_tokens=given.kv_tokens,
                 clients=given.clients,
+                form=given.form,
                 mockers=given.mockers,
             )
         )

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import orjson
 
+from bench.prefix.forms import STREAMED, Answer, Form
 from bench.prefix.shapes import MODEL, Talk
 
 AT_A_TIME = 12
@@ -38,6 +39,7 @@ async def play(
     options: Mapping[str, object] = _NONE,
     *,
     clients: int = AT_A_TIME,
+    form: Form = STREAMED,
 ) -> Played:
     """Have all conversations, so many at once.
 
@@ -47,6 +49,7 @@ async def play(
         asked: the conversations.
         options: further fields of each request.
         clients: conversations at once.
+        form: of the requests.
     """
     waiting, played = iter(asked), Played()
 
@@ -54,12 +57,15 @@ async def play(
         for talk in waiting:
             body = {**talk.body, "model": MODEL, "max_tokens": ANSWER, "stream": True, "ignore_eos": True, **options}
             for turn in range(1 + len(talk.later)):
-                said = await _ask(http, url + talk.path, body, played)
-                if said is None:
+                path, asked_body = form.write(talk.path, body)
+                answer = await _ask(http, url + path, asked_body, played, form)
+                if answer is None:
                     played.failed += 1
                     break
                 if turn < len(talk.later):
-                    body |= _next_turn(body, talk.welcome if talk.welcome and turn == 0 else said, talk.later[turn])
+                    body |= _next_turn(
+                        body, talk.welcome if talk.welcome and turn == 0 else answer.text, talk.later[turn]
+                    )
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(clients):
@@ -75,25 +81,22 @@ def _next_turn(body: Mapping[str, Any], answer: str, words: str) -> dict[str, ob
     return {"messages": messages}
 
 
-async def _ask(http: aiohttp.ClientSession, url: str, body: Mapping[str, object], played: Played) -> str | None:
+async def _ask(
+    http: aiohttp.ClientSession, url: str, body: Mapping[str, object], played: Played, form: Form
+) -> Answer | None:
     """Send a request, note what became of it, and return the answer; None without one."""
-    began, first, stream = time.monotonic(), 0.0, bytearray()
+    began, first, content = time.monotonic(), 0.0, bytearray()
     try:
         async with http.post(url, data=orjson.dumps(body), headers={"content-type": "application/json"}) as response:
             async for data in response.content.iter_any():
-                stream += data
+                content += data
                 first = first or time.monotonic() - began
             if response.status != 200:
                 return None
     except (aiohttp.ClientError, TimeoutError, ConnectionError):
         return None
     played.seconds.append(first)
-    said = []
-    for line in bytes(stream).splitlines():
-        if line.startswith(b"data: {"):
-            event = orjson.loads(line[6:])
-            choices, usage = event.get("choices") or [{}], event.get("usage") or {}
-            said.append((choices[0].get("delta") or {}).get("content") or choices[0].get("text") or "")
-            played.prompt += usage.get("prompt_tokens", 0)
-            played.cached += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-    return "".join(said)
+    answer = form.read(bytes(content))
+    played.prompt += answer.prompt
+    played.cached += answer.cached
+    return answer
