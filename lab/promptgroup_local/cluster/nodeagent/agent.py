@@ -114,7 +114,7 @@ class Agent:
     async def _say_ready(self, desired: dict[str, Any]) -> None:
         """Write the node's status; the API server does not store an unchanged one again."""
         body = {"status": desired["status"]}
-        await self._api.request("PATCH", f"/api/v1/nodes/{self._name}/status", body, kind=STRATEGIC)
+        await self._api.request("PATCH", f"/api/v1/nodes/{self._name}/status", body, kind=STRATEGIC, heartbeat=True)
 
     async def _heartbeat(self, desired: dict[str, Any]) -> None:
         """Renew the node's Lease; one lost with an API server's store is created again.
@@ -127,10 +127,10 @@ class Agent:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                 try:
                     body = {"spec": {"renewTime": node.micro(_now())}}
-                    await self._api.request("PATCH", f"{leases}/{self._name}", body, kind=MERGE)
+                    await self._api.request("PATCH", f"{leases}/{self._name}", body, kind=MERGE, heartbeat=True)
                 except ApiError:
                     with contextlib.suppress(ApiError):
-                        await self._api.request("POST", leases, node.lease(self._name, _now()))
+                        await self._api.request("POST", leases, node.lease(self._name, _now()), heartbeat=True)
                 with contextlib.suppress(ApiError):
                     await self._say_ready(desired)
             await asyncio.sleep(HEARTBEAT_SECONDS)

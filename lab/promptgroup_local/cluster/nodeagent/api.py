@@ -1,4 +1,4 @@
-"""The API server, for the agent: JSON requests and watches over one connection pool."""
+"""The API server, for the agent: JSON requests and watches over a connection pool, and heartbeats over another one."""
 
 import json
 import ssl
@@ -14,6 +14,8 @@ MERGE = "application/merge-patch+json"
 
 REQUEST_SECONDS = 15.0
 """Longest wait for an answer that is no watch."""
+CONNECTIONS = 32
+"""Most connections of all that is no heartbeat."""
 WATCH_SECONDS = 240
 """Longest watch: a silent one is begun anew."""
 
@@ -37,23 +39,29 @@ class Api:
         self._ssl = ssl.create_default_context(cafile=self.ca)
         self._ssl.load_cert_chain(user["client-certificate"], user["client-key"])
         self._session: aiohttp.ClientSession | None = None
+        self._heartbeats: aiohttp.ClientSession | None = None
+        """A pool of its own, as in a kubelet: behind the statuses of thousands of pods a heartbeat would be too late,
+        and the node would be taken for lost with all that runs there."""
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            self.server, connector=aiohttp.TCPConnector(ssl=self._ssl, limit=32), trust_env=False
-        )
+        self._session, self._heartbeats = self._pool(CONNECTIONS), self._pool(1)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        for pool in (self._session, self._heartbeats):
+            if pool is not None:
+                await pool.close()
 
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        """The open connection pool."""
-        if self._session is None:
+    def _pool(self, connections: int) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(ssl=self._ssl, limit=connections)
+        return aiohttp.ClientSession(self.server, connector=connector, trust_env=False)
+
+    def _open(self, *, heartbeat: bool = False) -> aiohttp.ClientSession:
+        """Return an open connection pool."""
+        pool = self._heartbeats if heartbeat else self._session
+        if pool is None:
             raise RuntimeError("the client is used outside its context")
-        return self._session
+        return pool
 
     async def request(
         self,
@@ -63,8 +71,9 @@ class Api:
         *,
         kind: str = "application/json",
         query: Mapping[str, str] | None = None,
+        heartbeat: bool = False,
     ) -> dict[str, Any]:
-        """One request.
+        """One request; a heartbeat waits for no other one.
 
         Raises:
             ApiError: the API server refused.
@@ -73,7 +82,7 @@ class Api:
         timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
         data = json.dumps(body).encode() if body is not None else None
         headers = {"Content-Type": kind}
-        async with self.session.request(
+        async with self._open(heartbeat=heartbeat).request(
             method, path, data=data, headers=headers, params=query, timeout=timeout
         ) as response:
             text = await response.read()
@@ -86,7 +95,7 @@ class Api:
         """Events of a watch, until the server ends it."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_SECONDS, sock_read=WATCH_SECONDS + 30)
         params = {**query, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS)}
-        async with self.session.get(path, params=params, timeout=timeout) as response:
+        async with self._open().get(path, params=params, timeout=timeout) as response:
             if response.status >= 300:
                 raise ApiError(response.status, "watch refused")
             rest = b""
