@@ -12,7 +12,7 @@ from promptgroup_router.rings.ids import PrefixKey
 WORTH = 2
 """Future sessions that each past session with a declared prompt predicts."""
 UNDECLARED_WORTH = 1 / 3
-"""The same for a prompt that no group declares: nobody has said that sessions with it will go on."""
+"""The same for a prompt that no group declares: nothing says that sessions with it will go on."""
 LEAST_SHARE = 0.1
 """Least share of the cost of a cold Tier-1 prefix that the request which computes it is charged."""
 LEAST_UNDECLARED_SHARE = 1 / 3
@@ -74,8 +74,8 @@ class PrefixesInUse:
 
         Sessions that begin later share the cost with this one, and their number is predicted from that of past ones.
         Later turns do not count, because they go where their session is. A prefix with few sessions is worth no second
-        copy yet: the higher cost of its own replica may be noise. Of a prefix that nobody declared, fewer sessions are
-        expected than there have been, and a copy gets its replica's part of them.
+        copy yet: the higher cost of its own replica may be noise. Of a prefix that no group declares, fewer sessions
+        are expected than there have been, and a copy gets its replica's part of them.
         """
         if self._tokens > FITTING * self.capacity:
             return 1.0

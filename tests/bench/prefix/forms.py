@@ -73,8 +73,8 @@ def _whole(path: str, body: Json) -> tuple[str, Json]:
 def _parts(path: str, body: Json) -> tuple[str, Json]:
     if "messages" not in body:
         return path, body
-    told = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in body["messages"]]
-    return path, {**body, "messages": told}
+    messages = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in body["messages"]]
+    return path, {**body, "messages": messages}
 
 
 def _token_ids(path: str, body: Json) -> tuple[str, Json]:

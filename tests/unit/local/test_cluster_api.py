@@ -7,7 +7,6 @@ from aiohttp import web
 
 from promptgroup_local.cluster.certs import Authority
 from promptgroup_local.cluster.nodeagent.api import CONNECTIONS, Api
-from promptgroup_local.ports import free_ports
 
 
 def kubeconfig(folder, authority, port):
@@ -22,7 +21,7 @@ def kubeconfig(folder, authority, port):
 
 def test_a_heartbeat_passes_requests_that_have_all_connections(tmp_path):
     async def test():
-        authority, (port,) = Authority(tmp_path / "pki"), free_ports(1)
+        authority = Authority(tmp_path / "pki")
         pair = authority.server("server", ["localhost"], ["127.0.0.1"])
         held, release = asyncio.Semaphore(0), asyncio.Event()
 
@@ -40,7 +39,8 @@ def test_a_heartbeat_passes_requests_that_have_all_connections(tmp_path):
         await runner.setup()
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.file)
         context.load_cert_chain(pair.certificate, pair.key)
-        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        _, port = runner.addresses[0]
         try:
             async with Api(kubeconfig(tmp_path, authority, port)) as api, asyncio.TaskGroup() as tasks:
                 for _ in range(CONNECTIONS + 1):
@@ -50,6 +50,7 @@ def test_a_heartbeat_passes_requests_that_have_all_connections(tmp_path):
                 assert await api.request("GET", "/lease", heartbeat=True) == {"renewed": True}
                 release.set()
         finally:
+            release.set()
             await runner.cleanup()
 
     uvloop.run(test())

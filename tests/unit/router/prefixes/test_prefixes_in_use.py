@@ -25,7 +25,7 @@ def test_a_prefix_is_worth_an_investment_as_far_as_sessions_have_begun_with_it()
     assert shares == [1 / 3, 1 / 5, 1 / 7, 1 / 9, LEAST_SHARE, LEAST_SHARE]
 
 
-def test_a_prefix_that_nobody_declared_is_worth_its_part_of_a_third_of_the_sessions_that_there_were():
+def test_an_undeclared_prefix_is_worth_its_part_of_a_third_of_the_sessions_that_there_were():
     prefixes = used(1, 8000, times=10)
     assert prefixes.cold_share(7, declared=False) == 1.0
     for _ in range(12):
