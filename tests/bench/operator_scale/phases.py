@@ -2,12 +2,15 @@
 
 import argparse
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from rich.console import Console
 
 from bench.operator_scale.latency_probe import LatencyProbe
 from promptgroup_local.kubectl import wait_for
@@ -17,6 +20,8 @@ PATIENCE = 3600.0
 """Longest wait for a fleet to be warm, in seconds."""
 OUTAGE_SECONDS = 10.0
 """Time without an API server."""
+PROGRESS_SECONDS = 30.0
+"""Time between two lines on stderr that say how far a phase is."""
 REPLACED = 50
 """Most groups of which a pod is deleted as soon as the API server is back."""
 
@@ -134,7 +139,7 @@ def _phases(meter: "Meter", arguments: argparse.Namespace) -> Result:
     def create() -> None:
         made.create("default", size.groups, size.replicas, arguments.spread, size.guests)
 
-    creation = meter.event(create, size.routed)
+    creation = meter.event("created", create, size.routed)
     engines = resident(made.cluster.agent_pid("local-0"))
     time.sleep(arguments.calm)  # what creation left behind is no rest: first readings, garbage of the store
     with meter.spent() as rest:
@@ -146,7 +151,7 @@ def _phases(meter: "Meter", arguments: argparse.Namespace) -> Result:
     def roll() -> None:
         made.roll("default", size.groups, size.replicas, size.groups * size.guests)
 
-    rolled = meter.event(roll, size.routed) if arguments.roll else None
+    rolled = meter.event("rolled", roll, size.routed) if arguments.roll else None
     return Result(size, creation, rest[0], changes[0], engines, restart, rolled)
 
 
@@ -163,10 +168,27 @@ def _restart(meter: "Meter") -> Event:
         replaced.update(made.replace_pods("default", REPLACED))
 
     size = meter.size
-    event = meter.event(come_back, min(size.groups, REPLACED) * max(1, size.guests))
+    event = meter.event("replaced", come_back, min(size.groups, REPLACED) * max(1, size.guests))
     written = event.spent.calls.written
     others = sum(count for name, count in written.items() if name not in replaced and name.startswith("fleet-"))
     return replace(event, others=others)
+
+
+class Progress:
+    """Says on stderr how many replicas of a phase are routed, at most every PROGRESS_SECONDS."""
+
+    def __init__(self, phase: str, replicas: int) -> None:
+        self._phase = phase
+        self._replicas = replicas
+        self._start = self._last = time.monotonic()
+
+    def tell(self, routed: int, now: float) -> None:
+        """Print a line if one is due; `now` is in monotonic seconds."""
+        if now - self._last >= PROGRESS_SECONDS:
+            self._last = now
+            seconds = now - self._start
+            text = f"{self._phase}: {routed:,} of {self._replicas:,} routed after {seconds:.0f} s"
+            Console(file=sys.stderr, width=100, highlight=False, markup=False).print(text)
 
 
 class Meter:
@@ -191,10 +213,11 @@ class Meter:
         calls, seconds = self.fleet.calls(since, now()), time.monotonic() - start
         spent.append(Spent(seconds, operator_cpu, watches, api_server, calls, resident(self._operator)))
 
-    def event(self, begin: Callable[[], None], replicas: int) -> Event:
+    def event(self, phase: str, begin: Callable[[], None], replicas: int) -> Event:
         """Begin something, and wait until so many replicas became routed and all groups are settled.
 
         Args:
+            phase: what happens to the replicas, for the lines that say how far it is.
             begin: begins it.
             replicas: that become routed; with guests, their pairs of prompt and pod.
         """
@@ -204,8 +227,12 @@ class Meter:
         def became() -> list[Journey]:
             return [journey for journey in list(journeys.values()) if journey.routed and journey.routed >= since]
 
+        progress = Progress(f"{self.size.text}, {phase}", replicas)
+
         def done() -> bool | None:
-            return True if self.fleet.settled(self.size.all_groups) and len(became()) >= replicas else None
+            routed = len(became())
+            progress.tell(routed, time.monotonic())
+            return True if routed >= replicas and self.fleet.settled(self.size.all_groups) else None
 
         with self.spent() as spent:
             begin()

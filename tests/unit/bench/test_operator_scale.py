@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.operator_scale.phases import Became, Event, Result, Size, Spent
+from bench.operator_scale.phases import PROGRESS_SECONDS, Became, Event, Progress, Result, Size, Spent
 from bench.operator_scale.report import misses, table
 from support.fleet import Calls, Fleet
 
@@ -81,3 +81,14 @@ def test_a_group_is_settled_once_its_newest_spec_is_observed_and_all_its_replica
         fleet._group({"metadata": {"name": name, "generation": generation}, "status": content}, 0.0)
         seen[name] = fleet._settled[name]
     assert seen == {"ended": True, "changed": False, "cold": False, "new": False}
+
+
+def test_a_long_phase_says_how_far_it_is(capsys):
+    progress = Progress("300 x 30, created", 9000)
+    start = progress._start
+    for second in (1, PROGRESS_SECONDS + 1, PROGRESS_SECONDS + 2, 3 * PROGRESS_SECONDS):
+        progress.tell(int(1000 + second), start + second)
+    assert capsys.readouterr().err.splitlines() == [
+        "300 x 30, created: 1,031 of 9,000 routed after 31 s",
+        "300 x 30, created: 1,090 of 9,000 routed after 90 s",
+    ]
