@@ -22,6 +22,7 @@ import yaml
 from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.cluster.process import start
 from promptgroup_local.kubectl import wait_for
 from promptgroup_local.ports import free_ports
 from support.adminclient import AdminClient, chunks_of_lines
@@ -120,9 +121,9 @@ class Fleet:
         """Change an annotation of each pod, so many a second, as somebody else may."""
         pods = self.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
         patch = {"metadata": {"annotations": {"example.com/changed": str(time.monotonic())}}}
-        start = time.monotonic()
+        began = time.monotonic()
         for number, pod in enumerate(pods):
-            time.sleep(max(0.0, start + number / rate - time.monotonic()))
+            time.sleep(max(0.0, began + number / rate - time.monotonic()))
             self.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}", patch)
         time.sleep(1)  # the last events, and their passes
 
@@ -295,8 +296,8 @@ def operator(cluster: LocalCluster) -> OperatorProcess:
     [port] = free_ports(1)
     flags = ("--host=127.0.0.1", f"--health-port={port}", "--metrics-port=0")
     argv = [sys.executable, "-m", "promptgroup_operator", "run", *flags]
-    with (cluster.folder / "logs" / "operator.log").open("ab") as log:
-        process = subprocess.Popen(argv, env={**os.environ, "KUBECONFIG": str(path)}, stdout=log, stderr=log)
+    log = cluster.folder / "logs" / "operator.log"
+    process = start(argv, log, {**os.environ, "KUBECONFIG": str(path)})
     wait_for(lambda: _answers(process, port), "the operator to answer")
     return OperatorProcess(process)
 
