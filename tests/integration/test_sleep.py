@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -59,6 +61,7 @@ class Sleeping:
     cluster: LocalCluster
     kube: Kubectl
     name: str = NAME
+    operator: subprocess.Popen[bytes] | None = None
 
     def ask(self, number: int = 0, *, name: str = "", timeout: float = 120.0, url: str = "") -> Answer:
         """Ask the group, and wait for the answer."""
@@ -134,15 +137,18 @@ def batches(count: int, size: int) -> list[range]:
 
 @contextmanager
 def clients(group: Sleeping, count: int, **asked: Any) -> Iterator[list[Future[Answer]]]:
-    """So many clients, in batches that reach the router one after the other."""
+    """So many clients, in batches that reach the router one after the other, before the operator wakes the group."""
     size = max(1, count // BATCHES)
     before = group.held()
+    assert group.operator is not None
     with ThreadPoolExecutor(count) as pool:
+        group.operator.send_signal(signal.SIGSTOP)
         found: list[Future[Answer]] = []
         for batch in batches(count, size):
             found += [pool.submit(group.ask, number, **asked) for number in batch]
             wanted = before + len(found)
             wait_for(lambda: True if group.held() >= wanted or found[0].done() else None, "them to be held")  # noqa: B023
+        group.operator.send_signal(signal.SIGCONT)
         yield found
 
 
@@ -150,8 +156,8 @@ def clients(group: Sleeping, count: int, **asked: Any) -> Iterator[list[Future[A
 def group_asleep(cluster: LocalCluster, kube: Kubectl, no_operator: None) -> Iterator[Sleeping]:
     """A group that was warm once, and sleeps; its operator is a process of the test's own."""
     lab.install_router(kube)
-    with operator_process(cluster, kube.namespace, quick=True):
-        found = Sleeping(cluster, kube)
+    with operator_process(cluster, kube.namespace, quick=True) as (operator, _):
+        found = Sleeping(cluster, kube, operator=operator)
         kube.apply(sleeper(args=ONE_BY_ONE))
         kube.wait_warm(NAME, "1/1")
         found.doze()
