@@ -1,7 +1,5 @@
 """Many groups on hollow engines: what a fleet costs at rest, and stores that an outage leaves behind."""
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,6 +10,7 @@ from promptgroup_local import lab
 from promptgroup_local.kubectl import wait_for
 from promptgroup_operator.plan.plan import SETTLED
 from support.fleet import Fleet, OperatorProcess, fleet, now, operator
+from support.operators import stopped
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -66,13 +65,10 @@ def _idle(warm: Fleet) -> bool:
 def test_a_pod_that_went_while_the_operator_could_not_see_it_is_missed(warm: Fleet, running: OperatorProcess) -> None:
     kube = warm.cluster.kubectl()
     gone = lab.engine_pods(kube, "fleet-0")[0]["metadata"]["name"]
-    os.kill(running.process.pid, signal.SIGSTOP)
-    try:
+    with stopped(running.process):
         kube.run("delete", "pod", gone, "--force", "--grace-period=0")
         warm.cluster.plane.stop_apiserver()  # its memory of events goes with it: watches must begin with lists
         warm.cluster.plane.start_apiserver()
-    finally:
-        os.kill(running.process.pid, signal.SIGCONT)
 
     def routed() -> bool | None:
         slots = (kube.get("promptroute", "fleet-0") or {})["spec"]["revisions"][0]["slots"]

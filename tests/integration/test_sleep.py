@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import signal
 import subprocess
 import threading
 import time
@@ -25,7 +24,7 @@ from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_operator.base.timestamps import rfc3339
 from support.groups import PROMPTS, group, guest
 from support.life import cold
-from support.operators import is_ready, operator_process
+from support.operators import is_ready, operator_process, stopped
 from support.routed import reason, routers_know
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -142,13 +141,12 @@ def clients(group: Sleeping, count: int, **asked: Any) -> Iterator[list[Future[A
     before = group.held()
     assert group.operator is not None
     with ThreadPoolExecutor(count) as pool:
-        group.operator.send_signal(signal.SIGSTOP)
         found: list[Future[Answer]] = []
-        for batch in batches(count, size):
-            found += [pool.submit(group.ask, number, **asked) for number in batch]
-            wanted = before + len(found)
-            wait_for(lambda: True if group.held() >= wanted or found[0].done() else None, "them to be held")  # noqa: B023
-        group.operator.send_signal(signal.SIGCONT)
+        with stopped(group.operator):
+            for batch in batches(count, size):
+                found += [pool.submit(group.ask, number, **asked) for number in batch]
+                wanted = before + len(found)
+                wait_for(lambda: True if group.held() >= wanted or found[0].done() else None, "them to be held")  # noqa: B023
         yield found
 
 

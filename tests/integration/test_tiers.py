@@ -1,9 +1,6 @@
 """KV tiers behind stand-in engines: counted to the token, told apart from the GPU, and missed by nobody."""
 
-import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,7 +17,7 @@ from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.world.snapshot import ContainerId
 from support.groups import PROMPTS, group
-from support.operators import operator_process
+from support.operators import operator_process, stopped
 from support.pools import pool_at
 
 pytestmark = pytest.mark.integration
@@ -73,16 +70,6 @@ def test_what_a_tier_brought_is_counted_and_told_to_the_token(
     assert found["tiers"][1]["capacity"] == "1Gi"
     assert int(found["tierHitRate"][:-1]) > 0
     assert found["tiers"][1]["hitRate"] == found["tierHitRate"]  # by the engine's word, which is its memory
-
-
-@contextmanager
-def stopped(process: subprocess.Popen) -> Iterator[None]:
-    """A process that does nothing while the context lasts."""
-    process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGCONT)
 
 
 def asked_to_the_token(pod: dict[str, Any], engine: str) -> None:

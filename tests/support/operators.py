@@ -1,6 +1,7 @@
 """The operator in a local cluster, or as a process of a test."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import urllib3
 
 from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.cluster.process import start
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_local.ports import free_ports
 from support import quickoperator
@@ -70,10 +72,7 @@ def operator_process(
     argv = [sys.executable, *program, "run", f"--namespaces={namespace}", "--host=127.0.0.1"]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig or cluster.kubeconfig)}
     said = cluster.folder / "logs" / f"operator-{namespace}.log"
-    with said.open("ab") as log:
-        process = subprocess.Popen(
-            [*argv, f"--health-port={port}", "--metrics-port=0", *flags], env=environment, stdout=log, stderr=log
-        )
+    process = start([*argv, f"--health-port={port}", "--metrics-port=0", *flags], said, environment)
     try:
         yield process, f"http://127.0.0.1:{port}/healthz"
     except BaseException as error:
@@ -83,3 +82,13 @@ def operator_process(
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def stopped(process: subprocess.Popen) -> Iterator[None]:
+    """A process that does nothing while the context lasts."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
