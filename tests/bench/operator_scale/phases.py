@@ -177,10 +177,10 @@ def _restart(meter: "Meter") -> Event:
 class Progress:
     """Says on stderr how many replicas of a phase are routed, at most every PROGRESS_SECONDS."""
 
-    def __init__(self, phase: str, replicas: int) -> None:
+    def __init__(self, phase: str, replicas: int, now: float) -> None:
         self._phase = phase
         self._replicas = replicas
-        self._start = self._last = time.monotonic()
+        self._start = self._last = now
 
     def tell(self, routed: int, now: float) -> None:
         """Print a line if one is due; `now` is in monotonic seconds."""
@@ -227,7 +227,7 @@ class Meter:
         def became() -> list[Journey]:
             return [journey for journey in list(journeys.values()) if journey.routed and journey.routed >= since]
 
-        progress = Progress(f"{self.size.text}, {phase}", replicas)
+        progress = Progress(f"{self.size.text}, {phase}", replicas, time.monotonic())
 
         def done() -> bool | None:
             routed = len(became())

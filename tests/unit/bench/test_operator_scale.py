@@ -84,8 +84,8 @@ def test_a_group_is_settled_once_its_newest_spec_is_observed_and_all_its_replica
 
 
 def test_a_long_phase_says_how_far_it_is(capsys):
-    progress = Progress("300 x 30, created", 9000)
-    start = progress._start
+    start = 1000.0
+    progress = Progress("300 x 30, created", 9000, start)
     for second in (1, PROGRESS_SECONDS + 1, PROGRESS_SECONDS + 2, 3 * PROGRESS_SECONDS):
         progress.tell(int(1000 + second), start + second)
     assert capsys.readouterr().err.splitlines() == [
